@@ -1,0 +1,39 @@
+# Every command a newcomer needs. `make up` and `make test` prepare what they need by themselves.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: help up test demo bench lint unit check clean
+
+help:            ## what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s "$$(printf '\t')"
+
+$(VENV)/runtime: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/runtime
+	$(BIN)/pip install --quiet --group dev
+	@touch $@
+
+$(VENV)/bench: $(VENV)/runtime
+	$(BIN)/pip install --quiet --group bench
+	@touch $@
+
+up: $(VENV)/runtime   ## start a broker in the foreground, its data under ./var
+	@$(BIN)/angarium up --data var
+
+lint: $(VENV)/dev     ## style, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+unit: $(VENV)/dev
+	$(BIN)/pytest -n auto --dist worksteal
+
+test: lint unit       ## everything that must hold, on a fresh machine
+
+demo: $(VENV)/runtime ## a tour that ends by itself: kill -9 in the middle, nothing confirmed is lost
+	@$(BIN)/python -m benchmarks.demo

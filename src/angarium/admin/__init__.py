@@ -1,0 +1,1 @@
+"""Administration over a client connection: the only way in for the command line and the console."""

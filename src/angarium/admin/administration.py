@@ -1,0 +1,145 @@
+"""Administration commands of one broker, typed.
+
+    administration = Administration(connection)
+    for destination in await administration.destinations(): ...
+
+A refusal raises `Rejected` with the broker's code; an answer that we cannot read raises RemoteProtocolError.
+"""
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+import msgspec
+
+from angarium.admin.model import (
+    BrowseAnswer,
+    BrowsedMessage,
+    Destination,
+    Model,
+    NodeStatus,
+    Page,
+    Part,
+    Purged,
+    convert,
+)
+from angarium.core.errors import RemoteProtocolError
+from angarium.core.ids import format_id, message_id
+from angarium.core.wire.batch import PRIORITY_DEFAULT, Batch
+
+PAGE_COUNT = 1_000  # messages in one page of `browse`
+PAGE_BYTES = 1 << 20
+
+
+class Answer(Protocol):
+    @property
+    def result(self) -> Any: ...
+
+    @property
+    def payload(self) -> bytes: ...
+
+
+class Requests(Protocol):
+    """A client connection, as far as administration knows it."""
+
+    async def request(self, command: str, arguments: dict[str, Any]) -> Answer: ...
+
+
+class Administration:
+    def __init__(self, connection: Requests) -> None:
+        self._connection = connection
+
+    async def destinations(self) -> list[Destination]:
+        return await self._ask("destination.list", {}, list[Destination])
+
+    async def describe(self, name: str) -> Destination:
+        return await self._ask("destination.describe", {"name": name}, Destination)
+
+    async def create(self, name: str, kind: str, *, confirm: str = "disk") -> Destination:
+        """Idempotent: one that exists with the same kind and confirm is answered as it is."""
+        arguments = {"name": name, "kind": kind, "confirm": confirm}
+        return await self._ask("destination.create", arguments, Destination)
+
+    async def remove(self, name: str) -> None:
+        await self._connection.request("destination.remove", {"name": name})
+
+    async def remove_subscription(self, name: str, subscription: str) -> None:
+        await self._connection.request("subscription.remove", {"name": name, "subscription": subscription})
+
+    async def purge(self, name: str) -> int:
+        """Take all messages off; how many they were."""
+        return (await self._ask("destination.purge", {"name": name}, Purged)).purged
+
+    async def status(self) -> NodeStatus:
+        return await self._ask("node.status", {}, NodeStatus)
+
+    async def page(self, name: str, *, position: int = 0, count: int = PAGE_COUNT) -> Page:
+        """Up to `count` messages from `position` on, without taking them. An empty page need not be the last."""
+        arguments = {"name": name, "position": position, "count": count, "bytes_max": PAGE_BYTES}
+        answer = await self._connection.request("destination.browse", arguments)
+        described = convert("destination.browse", answer.result, BrowseAnswer)
+        messages = _messages(described.parts, answer.payload)
+        # A page that is full ends in the middle of what was read: go on after its last message.
+        full = len(messages) >= count
+        following = messages[-1].position + 1 if full and messages else described.next
+        return Page(messages=messages, next_position=following, end_position=described.end)
+
+    async def browse(self, name: str, *, position: int = 0, count: int) -> AsyncIterator[BrowsedMessage]:
+        """Up to `count` messages from `position` on; what arrives while browsing is not followed."""
+        end: int | None = None
+        while count > 0 and (end is None or position < end):
+            page = await self.page(name, position=position, count=min(count, PAGE_COUNT))
+            end = page.end_position if end is None else end
+            for message in page.messages:
+                yield message
+            count -= len(page.messages)
+            if page.next_position <= position and not page.is_last:
+                raise RemoteProtocolError("bad-reply", f"browsing {name!r} does not get past position {position}")
+            position = page.next_position
+
+    async def _ask(self, command: str, arguments: dict[str, Any], model: type[Model]) -> Model:
+        return convert(command, (await self._connection.request(command, arguments)).result, model)
+
+
+def _messages(parts: list[Part], payload: bytes) -> list[BrowsedMessage]:
+    messages: list[BrowsedMessage] = []
+    at = 0
+    for part in parts:
+        batch = Batch.parse(payload[at : at + part.bytes])
+        at += part.bytes
+        if batch.count != part.count:
+            raise RemoteProtocolError("bad-reply", f"a part of {part.count} messages holds a batch of {batch.count}")
+        messages.extend(_open(batch, part.position))
+    if at != len(payload):
+        raise RemoteProtocolError("bad-reply", f"{len(payload) - at} bytes follow the last part")
+    return messages
+
+
+def _open(batch: Batch, position: int) -> list[BrowsedMessage]:
+    none = [b""] * batch.count
+    priorities = batch.priorities() or bytes([PRIORITY_DEFAULT]) * batch.count
+    expiries = batch.expiries_ms()
+    expiries_ms = expiries.tolist() if expiries is not None else [0] * batch.count
+    columns = zip(
+        batch.bodies(), priorities, expiries_ms, batch.headers() or none, batch.properties() or none, strict=True
+    )
+    return [
+        BrowsedMessage(
+            position=position + index,
+            id=format_id(message_id(batch.producer, batch.first_sequence + index)),
+            timestamp_ms=batch.timestamp_ms,
+            priority=priority,
+            expires_ms=expires_ms,
+            headers=_map(headers),
+            properties=_map(properties),
+            body=body,
+        )
+        for index, (body, priority, expires_ms, headers, properties) in enumerate(columns)
+    ]
+
+
+def _map(packed: bytes) -> dict[str, Any]:
+    if not packed:
+        return {}
+    try:
+        return msgspec.msgpack.decode(packed, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise RemoteProtocolError("bad-reply", f"a message's headers or properties are not a map: {error}") from None

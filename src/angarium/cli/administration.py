@@ -1,0 +1,180 @@
+"""`ls`, `create`, `browse`, `purge`, `rm` and `status`: a face of `angarium.admin`, without knowledge of its own."""
+import sys
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+import typer
+
+from angarium.admin.administration import Administration
+from angarium.admin.model import BrowsedMessage, Destination, NodeStatus
+from angarium.cli import failure, options, output, streams
+from angarium.cli.receiving import body_as_json
+
+BODY_SHOWN_CHARACTERS = 80
+
+
+def ls(
+    address: options.Address = [],  # noqa: B006
+    subscriptions: Annotated[
+        bool, typer.Option("--subscriptions", "-s", help="Show the subscriptions of each topic as well.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """List queues and topics."""
+    found = options.administer(address, lambda administration: administration.destinations())
+    if as_json:
+        output.write_json(found)
+        return
+    rows = []
+    for destination in found:
+        rows.append(_row(destination))
+        if subscriptions and destination.kind == "topic":
+            rows.extend(_subscription_rows(destination))
+    header = ("NAME", "KIND", "MESSAGES", "IN FLIGHT", "PRODUCERS", "CONSUMERS", "NOTES")
+    output.write_table(header, rows, left=(0, 1, 6))
+
+
+def _row(destination: Destination) -> tuple[str, ...]:
+    notes = [
+        "confirm = memory" if destination.confirm == "memory" else "",
+        f"{destination.damaged:,} damaged" if destination.damaged else "",
+        f"blocked: {destination.blocked}" if destination.blocked else "",
+    ]
+    counts = (destination.messages, destination.in_flight, destination.producers, destination.consumers)
+    return (destination.name, destination.kind, *(f"{n:,}" for n in counts), ", ".join(filter(None, notes)))
+
+
+def _subscription_rows(destination: Destination) -> list[tuple[str, ...]]:
+    return [
+        (
+            f"  {subscription.name or '(unnamed)'}",
+            "durable" if subscription.durable else "volatile",
+            f"{subscription.messages:,}",
+            f"{subscription.in_flight:,}",
+            "",
+            f"{subscription.consumers:,}",
+            "",
+        )
+        for subscription in destination.subscriptions
+    ]
+
+
+def create(
+    name: Annotated[str, typer.Argument(help="Name of the new queue or topic.", metavar="NAME")],
+    address: options.Address = [],  # noqa: B006
+    topic: Annotated[bool, typer.Option("--topic", help="A topic; else a queue.")] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Confirm messages before they are on disk: faster, and lost in a crash.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Create a queue or topic.
+
+    One that is there already, of the same kind, is left as it is.
+    """
+    kind, confirm = "topic" if topic else "queue", "memory" if memory else "disk"
+    made = options.administer(address, lambda administration: administration.create(name, kind, confirm=confirm))
+    if as_json:
+        output.write_json(made)
+    else:
+        failure.say(f"{made.kind} {made.name!r} is there")
+
+
+def browse(
+    destination: options.Destination,
+    address: options.Address = [],  # noqa: B006
+    count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="At most so many messages.")] = 20,
+    position: Annotated[int, typer.Option("--from", min=0, metavar="POSITION", help="Start with this one.")] = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Look at messages without taking them."""
+
+    async def show(administration: Administration) -> int:
+        shown = 0
+        async for message in administration.browse(destination, position=position, count=count):
+            await streams.pour(_browsed_json(message) if as_json else _browsed_line(message))
+            shown += 1
+        return shown
+
+    if not options.administer(address, show) and not as_json:
+        failure.say(f"{destination!r} has no message to show")
+
+
+def _browsed_json(message: BrowsedMessage) -> bytes:
+    fields = msgspec.structs.asdict(message)
+    body = body_as_json(fields.pop("body"))
+    return output.json_line(fields | body) + b"\n"
+
+
+def _browsed_line(message: BrowsedMessage) -> bytes:
+    at = datetime.fromtimestamp(message.timestamp_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    text = message.body[: 4 * BODY_SHOWN_CHARACTERS].decode("utf-8", "replace")
+    shown = text[:BODY_SHOWN_CHARACTERS]
+    more = f" ... ({len(message.body):,} bytes)" if len(text) > len(shown) else ""
+    properties = " ".join(f"{key}={value}" for key, value in message.properties.items())
+    parts = (f"{message.position:>8}", at, properties, f"{output.plain(shown)}{more}")
+    return ("  ".join(filter(None, parts)) + "\n").encode()
+
+
+def purge(destination: options.Destination, address: options.Address = [], yes: options.Yes = False) -> None:  # noqa: B006
+    """Take all messages off a queue or topic, for good."""
+    _ask(f"Discard all messages of {destination!r}?", yes)
+    purged = options.administer(address, lambda administration: administration.purge(destination))
+    failure.say(f"{purged:,} {'message' if purged == 1 else 'messages'} purged from {destination!r}")
+
+
+def rm(
+    destination: options.Destination,
+    address: options.Address = [],  # noqa: B006
+    subscription: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Remove only this durable subscription of a topic.")
+    ] = None,
+    yes: options.Yes = False,
+) -> None:
+    """Remove a queue, a topic or a durable subscription."""
+    what = f"subscription {subscription!r} of {destination!r}" if subscription else repr(destination)
+    _ask(f"Remove {what}, with its messages?", yes)
+
+    async def remove(administration: Administration) -> None:
+        if subscription:
+            await administration.remove_subscription(destination, subscription)
+        else:
+            await administration.remove(destination)
+
+    options.administer(address, remove)
+    failure.say(f"{what} removed")
+
+
+def _ask(question: str, yes: bool) -> None:
+    """A person is asked; a script, which has no terminal, means what it says."""
+    if not yes and sys.stdin.isatty() and sys.stderr.isatty() and not typer.confirm(question, err=True):
+        raise failure.Failure("nothing was changed")
+
+
+def status(address: options.Address = [], as_json: options.Json = False) -> None:  # noqa: B006
+    """Show how the broker is doing."""
+    found = options.administer(address, lambda administration: administration.status())
+    if as_json:
+        output.write_json(found)
+    else:
+        output.write_facts(_facts(found))
+
+
+def _facts(found: NodeStatus) -> list[tuple[str, str]]:
+    facts = [
+        ("node", found.name),
+        ("version", found.version),
+        ("up for", output.human_seconds(found.uptime_s)),
+        ("process", str(found.pid)),
+        ("data", found.data),
+        ("connections", f"{found.connections:,}"),
+        ("sessions", f"{found.sessions:,}"),
+        ("destinations", f"{found.destinations:,}"),
+        ("messages in", f"{found.messages_in:,}"),
+        ("messages out", f"{found.messages_out:,}"),
+        ("memory", output.human_bytes(found.rss_bytes)),
+        ("blocked", found.blocked or "no"),
+    ]
+    facts.extend((f"store {name.replace('_', ' ')}", str(value)) for name, value in sorted(found.store.items()))
+    return facts

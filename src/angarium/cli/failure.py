@@ -1,0 +1,92 @@
+"""How the command line ends: one sentence on standard error and an exit code, never a traceback.
+
+    0    done            130  interrupted (Ctrl-C)
+    1    failed          141  whoever read our output went away
+    2    wrong usage
+
+Set ANGARIUM_TRACEBACK=1 to see the traceback of a failure that should not happen.
+"""
+import os
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+import typer
+
+from angarium.core.errors import AngariumError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+class Failure(Exception):
+    """The command cannot do what it was asked; the text is for the user."""
+
+    def __init__(self, text: str, exit_code: int = EXIT_FAILED) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+class OutputClosed(Exception):
+    """Whoever read our standard output went away. (Typer would turn a BrokenPipeError into exit code 1.)"""
+
+
+def run(command: Callable[[], object]) -> NoReturn:
+    """Run a Typer application (not standalone) and end the process with the right exit code."""
+    if os.environ.get("ANGARIUM_TRACEBACK") == "1":
+        sys.exit(_code(command()))
+    try:
+        code = _code(command())
+        sys.stdout.flush()
+    except (typer.Abort, KeyboardInterrupt):
+        _end(EXIT_INTERRUPTED)
+    except OutputClosed:
+        _end(EXIT_BROKEN_PIPE)
+    except typer.TyperException as error:
+        say(_with_usage_hint(error))
+        _end(error.exit_code)
+    except Failure as error:
+        say(str(error))
+        _end(error.exit_code)
+    except AngariumError as error:
+        say(str(error))
+        _end(EXIT_FAILED)
+    except OSError as error:
+        say(describe(error))
+        _end(EXIT_FAILED)
+    except Exception as error:  # the last barrier before the user, who cannot use a traceback
+        text = str(error) or type(error).__name__
+        say(f"unexpected {type(error).__name__}: {text}; ANGARIUM_TRACEBACK=1 shows where")
+        _end(EXIT_FAILED)
+    sys.exit(code)
+
+
+def say(text: str) -> None:
+    """One sentence to the user, on one line of standard error."""
+    print("angarium: " + " ".join(text.split()), file=sys.stderr, flush=True)
+
+
+def describe(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
+def _code(result: object) -> int:
+    return result if isinstance(result, int) else 0
+
+
+def _with_usage_hint(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    text = error.format_message().rstrip(".")
+    return f"{text}; see '{context.command_path} --help'" if context is not None else text
+
+
+def _end(code: int) -> NoReturn:
+    """Exit without another attempt to write what the reader of a broken pipe will never take."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)

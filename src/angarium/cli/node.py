@@ -1,0 +1,80 @@
+"""`up` and `config`: a broker in the foreground, and the settings that it would have."""
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from angarium.cli import failure, output
+
+if TYPE_CHECKING:
+    from angarium.node.broker import ReadyInfo
+    from angarium.node.config import NodeConfig
+
+ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings as TOML.")]
+ConfigArgument = Annotated[Path | None, typer.Argument(metavar="FILE", help="Settings as TOML, as --config.")]
+Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Directory of the store.", show_default="var")]
+Listen = Annotated[
+    str | None,
+    typer.Option("--listen", metavar="HOST:PORT", help="Where clients connect.", show_default="127.0.0.1:4560"),
+]
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name of the node, for people.")]
+
+
+def up(data: Data = None, listen: Listen = None, config: ConfigFile = None, name: Name = None) -> int:
+    """Run a broker in the foreground.
+
+    Ends with Ctrl-C or SIGTERM. Prints one line with the word `ready` once it accepts connections. A second start on
+    the same data takes up where the first left off.
+    """
+    from angarium.node.main import run_node
+
+    return run_node(_load(config, data, listen, name), _announce)
+
+
+def _announce(ready: "ReadyInfo") -> None:
+    option = "" if ready.address == "angarium://127.0.0.1:4560" else f" --address {ready.address}"
+    recovered = f"  {ready.recovered}\n" if ready.recovered else ""
+    text = (
+        f"angarium ready on {ready.address}, data in {ready.data}, node {ready.name}\n"
+        f"{recovered}"
+        "try:\n"
+        f"  angarium send orders 'hello'{option}\n"
+        f"  angarium receive orders --count 1{option}\n"
+        f"  angarium status{option}\n"
+    )
+    with contextlib.suppress(failure.OutputClosed):  # a broker does not end because nobody reads its greeting
+        output.write(text.encode())
+
+
+def check(
+    file: ConfigArgument = None,
+    config: ConfigFile = None,
+    data: Data = None,
+    listen: Listen = None,
+    name: Name = None,
+) -> None:
+    """Check settings without starting anything: exit code 0 if a broker would start with them."""
+    _load(file or config, data, listen, name)
+    failure.say(f"{file or config or 'the settings'}: no mistakes found")
+
+
+def show(
+    file: ConfigArgument = None,
+    config: ConfigFile = None,
+    data: Data = None,
+    listen: Listen = None,
+    name: Name = None,
+) -> None:
+    """Show the settings that a broker would have, from file, environment and options, as TOML."""
+    from angarium.node.config import config_as_toml
+
+    output.write(config_as_toml(_load(file or config, data, listen, name)).encode())
+
+
+def _load(file: Path | None, data: Path | None, listen: str | None, name: str | None) -> "NodeConfig":
+    from angarium.node.config import load_config
+
+    overrides = {"node.data": str(data) if data else None, "node.listen": listen, "node.name": name}
+    return load_config(file, overrides, os.environ)

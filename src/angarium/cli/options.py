@@ -1,0 +1,104 @@
+"""Options that several commands share, and the connection that they describe."""
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Annotated, TypeVar
+
+import typer
+
+import angarium
+from angarium.admin.administration import Administration
+
+ADDRESS_DEFAULT = "angarium://localhost:4560"
+CONNECT_S_MAX = 3.0  # long enough for a broker that is just starting, short enough for a person who mistyped
+COMPLETION_S_MAX = 1.0  # the shell waits for us at every press of the tab key
+
+
+def complete_destination(incomplete: str) -> list[str]:
+    """Names of destinations that start so, from the broker of ANGARIUM_ADDRESS; none if it does not answer."""
+
+    async def names() -> list[str]:
+        addresses = split_addresses([os.environ.get("ANGARIUM_ADDRESS", ADDRESS_DEFAULT)])
+        async with angarium.connect(addresses, connect_timeout_s=COMPLETION_S_MAX) as connection:
+            return [found.name for found in await Administration(connection).destinations()]
+
+    try:
+        found = asyncio.run(asyncio.wait_for(names(), COMPLETION_S_MAX))
+    except (angarium.AngariumError, OSError, TimeoutError):
+        return []
+    return [name for name in found if name.startswith(incomplete)]
+
+
+Address = Annotated[
+    list[str],
+    typer.Option(
+        "--address",
+        "-a",
+        envvar="ANGARIUM_ADDRESS",
+        metavar="ADDRESS",
+        help="Where the broker is: angarium://HOST:PORT. Repeat it, or separate by commas, for several.",
+        show_default=ADDRESS_DEFAULT,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON for programs.")]
+Destination = Annotated[
+    str,
+    typer.Argument(
+        help="Name of a queue or topic.",
+        metavar="DESTINATION",
+        show_default=False,
+        autocompletion=complete_destination,
+    ),
+]
+Topic = Annotated[bool, typer.Option("--topic", help="Create a topic, not a queue, if nothing has the name.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+Result = TypeVar("Result")
+
+
+def split_addresses(given: list[str]) -> list[str]:
+    """Repeated and comma-separated addresses as one list; an environment variable may hold spaces as well."""
+    found = [part for text in given for part in text.replace(",", " ").split()]
+    return found or [ADDRESS_DEFAULT]
+
+
+def run(work: Callable[[], Awaitable[Result]]) -> Result:
+    """Run a command's coroutine. Ctrl-C cancels it, so that sessions close in order; a second one ends at once."""
+
+    async def main() -> Result:
+        return await work()
+
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        return runner.run(main())
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # a platform without it: slower, not different
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+@asynccontextmanager
+async def connected(
+    addresses: list[str], *, give_up_after_s: float | None = None
+) -> AsyncIterator[angarium.Connection]:
+    """`give_up_after_s`: without a connection for so long, fail; None waits for ever."""
+    policy = angarium.ReconnectPolicy(give_up_after_s=give_up_after_s)
+    async with angarium.connect(
+        split_addresses(addresses), name="angarium command line", connect_timeout_s=CONNECT_S_MAX, reconnect=policy
+    ) as connection:
+        yield connection
+
+
+def administer(addresses: list[str], work: Callable[[Administration], Awaitable[Result]]) -> Result:
+    """One piece of administration on a connection of its own."""
+
+    async def main() -> Result:
+        async with connected(addresses, give_up_after_s=CONNECT_S_MAX) as connection:
+            return await work(Administration(connection))
+
+    return run(main)

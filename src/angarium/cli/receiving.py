@@ -1,0 +1,155 @@
+"""`angarium receive` and `angarium topic tail`: messages to standard output, settled once they are written.
+
+The order is: receive, write, flush, settle. So a message that is settled has left this process, and one that was
+written twice is the price of a crash between the two. Prefetch never exceeds what is still wanted: a message that
+will not be written is not taken from anybody.
+"""
+import base64
+import time
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import typer
+
+import angarium
+from angarium.cli import failure, options, output, streams
+from angarium.core.ids import format_id
+
+PREFETCH_MAX = 5_000
+TIMEOUT_S = 5.0
+POLL_S = 1.0  # how long one wait lasts; between two, the clock is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    destination: str
+    topic: bool
+    durable: str | None
+    oldest: bool
+    count: int | None  # None: all that come
+    timeout_s: float | None  # without a message; None: wait for ever
+    as_json: bool
+
+
+def receive(
+    destination: options.Destination,
+    address: options.Address = [],  # noqa: B006
+    count: Annotated[
+        int | None,
+        typer.Option("--count", "-n", min=1, metavar="N", help="So many, or exit code 1.", show_default=False),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, help="Give up after so long without a message.", show_default="5"),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until Ctrl-C.")] = False,
+    durable: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Use the durable subscription of this name on a topic.")
+    ] = None,
+    topic: options.Topic = False,
+    oldest: Annotated[
+        bool, typer.Option("--oldest", help="A new subscription starts with the oldest message that is stored.")
+    ] = False,
+    as_json: options.Json = False,
+) -> int:
+    """Receive messages: one body a line, settled once it is written.
+
+    Without --count, takes what is there and what comes until --timeout passes without a message.
+
+        angarium receive orders --count 10 --timeout 3
+
+        angarium receive orders --follow --json | jq .body
+    """
+    timeout_s = timeout if timeout is not None else None if follow else TIMEOUT_S
+    is_topic = topic or durable is not None
+    return _take(address, Wanted(destination, is_topic, durable, oldest, count, timeout_s, as_json))
+
+
+def tail(
+    name: Annotated[
+        str, typer.Argument(help="Name of a topic.", metavar="NAME", autocompletion=options.complete_destination)
+    ],
+    address: options.Address = [],  # noqa: B006
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, metavar="N", help="End after so many.", show_default=False)
+    ] = None,
+    as_json: options.Json = False,
+) -> int:
+    """Print what is published to a topic from now on.
+
+    Ends with Ctrl-C, or after --count messages. The topic is created if there is none. Other subscribers do not
+    notice.
+    """
+    return _take(address, Wanted(name, True, None, False, count, None, as_json))
+
+
+def _take(addresses: list[str], wanted: Wanted) -> int:
+    with output.Watch(f"receiving from {wanted.destination}", wanted.count) as watch:
+        options.run(lambda: _receive(addresses, wanted, watch))
+    if wanted.count is None or watch.done >= wanted.count:
+        return 0
+    came = "no message" if not watch.done else f"{watch.done:,} of {wanted.count:,} messages"
+    failure.say(f"{came} came from {wanted.destination!r}: nothing for {wanted.timeout_s:g} s")
+    return failure.EXIT_FAILED
+
+
+async def _receive(addresses: list[str], wanted: Wanted, watch: output.Watch) -> None:
+    source = angarium.Topic(wanted.destination) if wanted.topic else wanted.destination
+    start: Literal["next", "oldest"] = "oldest" if wanted.oldest else "next"
+    async with (
+        options.connected(addresses, give_up_after_s=wanted.timeout_s) as connection,
+        connection.session() as session,
+        session.consume(source, prefetch=_prefetch(wanted, 0), durable=wanted.durable, start=start) as consumer,
+    ):
+        heard = time.monotonic()
+        while wanted.count is None or watch.done < wanted.count:
+            left_s = POLL_S if wanted.timeout_s is None else wanted.timeout_s - (time.monotonic() - heard)
+            if left_s < 0:
+                break
+            messages = await consumer.receive_batch(_prefetch(wanted, watch.done), left_s)
+            if not messages:
+                continue
+            await _print(messages, wanted)
+            # Before settling: each settlement makes room for another message, which must still be wanted.
+            consumer.set_prefetch(_prefetch(wanted, watch.done + len(messages)))
+            for message in messages:
+                message.settle()
+            watch.advance(len(messages))
+            heard = time.monotonic()
+        await session.sync()
+
+
+def _prefetch(wanted: Wanted, done: int) -> int:
+    return PREFETCH_MAX if wanted.count is None else min(PREFETCH_MAX, wanted.count - done)
+
+
+async def _print(messages: list[angarium.Message], wanted: Wanted) -> None:
+    bodies = [_as_json(message) for message in messages] if wanted.as_json else [message.body for message in messages]
+    await streams.pour(b"\n".join(bodies) + b"\n")
+
+
+def _as_json(message: angarium.Message) -> bytes:
+    return output.json_line(
+        {
+            "id": format_id(message.id),
+            "destination": message.destination,
+            "position": message.position,
+            "timestamp_ms": message.timestamp_ms,
+            "priority": message.priority,
+            "expires_ms": message.expires_ms,
+            "redelivery_count": message.redelivery_count,
+            "correlation_id": message.correlation_id,
+            "reply_to": message.reply_to,
+            "type": message.type,
+            "properties": message.properties,
+            **body_as_json(message.body),
+        }
+    )
+
+
+def body_as_json(body: bytes) -> dict[str, Any]:
+    """`body` if it is text, else `body_base64`: exactly one of them."""
+    try:
+        return {"body": body.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode("ascii")}

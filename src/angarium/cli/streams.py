@@ -1,0 +1,73 @@
+"""Standard streams without blocking the event loop, and without threads.
+
+A command that waits for its standard input, or for whoever reads its output, must go on answering the broker's
+heartbeats. A thread would do that, but one that is stuck in a read or write keeps Ctrl-C from ending the process.
+"""
+import asyncio
+import os
+import select
+import stat
+from collections.abc import AsyncIterator, Callable
+
+from angarium.cli.failure import Failure, OutputClosed
+
+STDOUT = 1
+CHUNK_BYTES = 4 << 20  # read at a time
+LINE_BYTES_MAX = 64 << 20  # a longer line is no line; the broker's own limit is usually lower
+PIPE_BYTES = select.PIPE_BUF  # a pipe that is ready takes so much without blocking
+FILE_BYTES = 1 << 20
+
+
+async def pour(data: bytes) -> None:
+    """Write all of it to standard output: after this, the data is no longer ours to lose."""
+    piece_bytes = FILE_BYTES if stat.S_ISREG(os.fstat(STDOUT).st_mode) else PIPE_BYTES
+    loop = asyncio.get_running_loop()
+    rest = memoryview(data)
+    try:
+        while rest:
+            if not select.select([], [STDOUT], [], 0)[1]:
+                await _ready(STDOUT, loop.add_writer, loop.remove_writer)
+            rest = rest[os.write(STDOUT, rest[:piece_bytes]) :]
+    except BrokenPipeError:
+        raise OutputClosed from None
+
+
+async def read_lines(descriptor: int) -> AsyncIterator[list[bytes]]:
+    """Lines without their newline, in chunks of what is there."""
+    rest = b""
+    while data := await _read_available(descriptor):
+        lines = (rest + data).split(b"\n")
+        rest = lines.pop()
+        if len(rest) > LINE_BYTES_MAX:
+            raise Failure(f"a line is longer than {LINE_BYTES_MAX:,} bytes; send it with --file")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
+async def _read_available(descriptor: int) -> bytes:
+    """Wait for data, then take what is there, up to a chunk; empty at the end."""
+    loop = asyncio.get_running_loop()
+    await _ready(descriptor, loop.add_reader, loop.remove_reader)
+    data = os.read(descriptor, CHUNK_BYTES)
+    parts, size = [data], len(data)
+    while data and size < CHUNK_BYTES and select.select([descriptor], [], [], 0)[0]:
+        data = os.read(descriptor, CHUNK_BYTES - size)
+        parts.append(data)
+        size += len(data)
+    return b"".join(parts)
+
+
+async def _ready(
+    descriptor: int, add: Callable[[int, Callable[[], None]], None], remove: Callable[[int], bool]
+) -> None:
+    event = asyncio.Event()
+    try:
+        add(descriptor, event.set)
+    except PermissionError:
+        return  # a file on disk cannot be waited for: it is always ready
+    try:
+        await event.wait()
+    finally:
+        remove(descriptor)

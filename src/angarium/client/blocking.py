@@ -1,0 +1,225 @@
+"""The blocking face of the client: the same names without async, for programs that have no event loop.
+
+The real client runs on a loop in a background thread for each connection (uvloop's, if it is installed). Every object
+may be used from any thread. Sending and settling only append to a list and wake the loop; consuming fetches what lies
+ready as a whole: so neither costs a change of threads for each message. Whatever waits takes `timeout_s` and
+raises `Unavailable` when that is over; Ctrl-C ends it.
+"""
+import time
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Literal, Self
+
+from angarium.client import connection as asynchronous
+from angarium.client import session as asynchronous_session
+from angarium.client.blocking_consumer import Consumer, Message, ThreadedConsumer
+from angarium.client.blocking_loop import LoopThread
+from angarium.client.blocking_sending import Sender, Sending
+from angarium.client.connection import CLOSE_TIMEOUT_S, RECONNECT_DEFAULT, Answer
+from angarium.client.destination import Destination, resolve
+from angarium.client.fields import Body, Properties, body_bytes, make_options
+from angarium.client.session import PREFETCH_DEFAULT
+from angarium.core.client.reconnect import ReconnectPolicy
+from angarium.core.errors import AngariumError
+from angarium.core.wire.batch import PRIORITY_DEFAULT
+
+__all__ = ["Connection", "Consumer", "Message", "Sending", "Session", "connect"]
+
+_resolved = lru_cache(maxsize=1_024)(resolve)
+
+
+def connect(
+    addresses: str | Sequence[str],
+    *,
+    name: str = "",
+    connect_timeout_s: float = 10.0,
+    reconnect: ReconnectPolicy = RECONNECT_DEFAULT,
+    close_timeout_s: float = CLOSE_TIMEOUT_S,
+) -> "Connection":
+    """Connect now, to one of `addresses`; see `angarium.connect`. Use the result with `with`, or close it yourself."""
+    connection = asynchronous.connect(
+        addresses, name=name, connect_timeout_s=connect_timeout_s, reconnect=reconnect, close_timeout_s=close_timeout_s
+    )
+    return Connection(connection)
+
+
+class Connection:
+    def __init__(self, connection: asynchronous.Connection) -> None:
+        self._connection = connection
+        self._thread = LoopThread("angarium-client")
+        try:
+            self._thread.run(connection.open())
+        except BaseException:
+            self._thread.stop()
+            raise
+
+    @property
+    def node(self) -> str:
+        """Name of the broker's node."""
+        return self._connection.node
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connection.is_connected
+
+    def session(self) -> "Session":
+        """A new session: use it with `with`, or close it yourself."""
+
+        async def session() -> asynchronous_session.Session:
+            return self._connection.session(consumer_type=ThreadedConsumer)
+
+        return Session(self._thread, self._thread.run(session()), self._connection)
+
+    def request(
+        self, command: str, arguments: dict[str, Any] | None = None, timeout_s: float | None = None
+    ) -> Answer:
+        """One administration command; see `angarium.Connection.request`."""
+        return self._thread.run(self._connection.request(command, arguments), timeout_s, what=command)
+
+    def close(self) -> None:
+        """Close every session, waiting for confirms, then the connection."""
+        if self._thread.is_stopped:
+            return
+        try:
+            self._thread.run(self._connection.close())
+        finally:
+            self._thread.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        try:
+            self.close()
+        except AngariumError:
+            if error is None:  # else the application's own error is the one to see
+                raise
+
+
+class Session:
+    """Made by `Connection.session`. What one thread sends to one destination stays in order."""
+
+    def __init__(
+        self, thread: LoopThread, session: asynchronous_session.Session, connection: asynchronous.Connection
+    ) -> None:
+        self._thread = thread
+        self._session = session
+        self._connection = connection
+        self._sender = Sender(thread, session)
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def send(
+        self,
+        destination: Destination,
+        body: Body,
+        *,
+        properties: Properties | None = None,
+        priority: int = PRIORITY_DEFAULT,
+        ttl_s: float | None = None,
+        correlation_id: str | bytes | None = None,
+        reply_to: str | None = None,
+        type: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Sending:
+        """Queue one message; `result()` of what is returned waits for the confirm.
+
+        Blocks while the send buffer is full, `timeout_s` at most. Raises `Rejected` for what can never be sent.
+        """
+        self._session.check_usable()
+        _resolved(destination)
+        options = make_options(
+            body, now_ms=int(time.time() * 1000), properties=properties, priority=priority, ttl_s=ttl_s,
+            correlation_id=correlation_id, reply_to=reply_to, type=type,
+        )  # fmt: skip
+        packed = body_bytes(body)
+        if len(packed) > self._connection.limits.body_bytes_max:
+            self._connection.limits.check(str(destination), len(packed), 0)
+        return self._sender.put(destination, packed, options, timeout_s)
+
+    def send_many(
+        self,
+        destination: Destination,
+        bodies: Iterable[Body],
+        *,
+        properties: Properties | None = None,
+        priority: int = PRIORITY_DEFAULT,
+        ttl_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Send all, in bounded memory, and wait for all confirms; returns how many. Raises the first failure.
+        `timeout_s` bounds each wait, for room and for the last confirms."""
+        count = 0
+        for body in bodies:
+            self.send(
+                destination, body, properties=properties, priority=priority, ttl_s=ttl_s, timeout_s=timeout_s
+            )
+            count += 1
+        self.flush(timeout_s)
+        return count
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until everything sent so far has its outcome; raise the first failure that nobody has seen."""
+        self._thread.run(self._sender.flush(), timeout_s, what="confirming what was sent")
+
+    def is_blocked(self, destination: Destination) -> bool:
+        """The broker cannot take more for this destination now: what is sent waits."""
+        return self._session.is_blocked(destination)
+
+    def blocked_reason(self, destination: Destination) -> str:
+        """Why what is sent to this destination waits; empty if it does not."""
+        return self._session.blocked_reason(destination)
+
+    # -- consuming -------------------------------------------------------------------------------
+
+    def consume(
+        self,
+        destination: Destination,
+        *,
+        prefetch: int = PREFETCH_DEFAULT,
+        durable: str | None = None,
+        start: Literal["next", "oldest"] = "next",
+    ) -> Consumer:
+        """Open a consumer; see `angarium.Session.consume`."""
+
+        async def consume() -> Consumer:
+            consumer = self._session.consume(destination, prefetch=prefetch, durable=durable, start=start)
+            return Consumer(self._thread, consumer)
+
+        return self._thread.run(consume())
+
+    def receive(self, destination: Destination, timeout_s: float | None = None) -> Message | None:
+        """One message, or None if there was none within the time. Nothing beyond it is fetched in advance."""
+        message = self._thread.run(self._session.receive(destination, timeout_s))
+        assert message is None or isinstance(message, Message)
+        return message
+
+    def unsubscribe(self, destination: Destination, durable_name: str, timeout_s: float | None = None) -> None:
+        """End a durable subscription; what it has not settled is gone."""
+        self._thread.run(self._session.unsubscribe(destination, durable_name), timeout_s, what="unsubscribing")
+
+    def sync(self, timeout_s: float | None = None) -> None:
+        """Wait until every settlement so far is durable."""
+        self._thread.run(self._session.sync(), timeout_s, what="making settlements durable")
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Wait until what was sent is confirmed and what was settled is durable, then end the session."""
+
+        async def close() -> None:
+            await self._sender.drained()
+            await self._session.close()
+            self._sender.raise_unseen()
+
+        self._thread.run(close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        try:
+            self.close()
+        except AngariumError:
+            if error is None:  # else the application's own error is the one to see
+                raise

@@ -1,0 +1,136 @@
+"""From the loop to any thread: messages, in lists; and back: their settlements, gathered under a lock."""
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Self
+
+from angarium.client import consumer as asynchronous
+from angarium.client import message as asynchronous_message
+from angarium.client.blocking_loop import LoopThread
+from angarium.core.errors import LocalProtocolError
+from angarium.core.wire.frames import Outcome
+
+if TYPE_CHECKING:
+    from angarium.client.session import Session
+
+FETCH_MAX = 1_000  # messages in one change of threads
+
+
+class Message(asynchronous_message.Message, gc=False, eq=False):
+    """One delivery of one message. Settle, reject or release it once; `Session.sync` waits until that is durable."""
+
+    def settle(self) -> None:  # type: ignore[override]  # nothing to await here
+        """Done with: it will not be delivered again."""
+        self._settle_late(Outcome.SETTLE)
+
+    def reject(self) -> None:  # type: ignore[override]
+        """It cannot be processed: taken off the queue or subscription, and counted as rejected."""
+        self._settle_late(Outcome.REJECT)
+
+    def release(self) -> None:  # type: ignore[override]
+        """Give it back: it is delivered again, to whoever comes first, with a higher redelivery count."""
+        self._settle_late(Outcome.RELEASE)
+
+    def _settle_late(self, outcome: Outcome) -> None:
+        consumer = self.delivery.consumer
+        assert isinstance(consumer, ThreadedConsumer)
+        consumer.settle_late(self, outcome)
+
+
+class ThreadedConsumer(asynchronous.Consumer):
+    """The asynchronous consumer, taking settlements from any thread."""
+
+    message_type = Message
+
+    def __init__(self, session: "Session", number: int, destination: str, prefetch: int) -> None:
+        super().__init__(session, number, destination, prefetch)
+        self._loop = session.loop
+        self._lock = threading.Lock()
+        self._late: list[tuple[Message, Outcome]] = []
+
+    def settle_late(self, message: Message, outcome: Outcome) -> None:
+        with self._lock:
+            self.check_settling(message)
+            message.outcome = outcome
+            self._late.append((message, outcome))
+            is_first = len(self._late) == 1
+        if is_first:
+            self._loop.call_soon_threadsafe(self.flush_now)
+
+    def flush_now(self) -> None:
+        with self._lock:
+            late, self._late = self._late, []
+        for message, outcome in late:
+            message.outcome = 0
+            try:
+                self.settle(message, outcome)
+            except LocalProtocolError:  # closed in this moment: it has gone back
+                message.outcome = outcome
+                self.lost_count += 1
+        super().flush_now()
+
+
+class Consumer:
+    """Made by `Session.consume`. Iterate over it, or call `receive`; close it when done."""
+
+    def __init__(self, thread: LoopThread, consumer: asynchronous.Consumer) -> None:
+        self._thread = thread
+        self._consumer = consumer
+        self._ready: deque[asynchronous_message.Message] = deque()
+
+    @property
+    def lost_count(self) -> int:
+        """Messages settled here that were no longer this consumer's."""
+        return self._consumer.lost_count
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> asynchronous_message.Message:
+        message = self.receive()
+        if message is None:
+            raise StopIteration
+        return message
+
+    def receive(self, timeout_s: float | None = None) -> asynchronous_message.Message | None:
+        """The next message; None if there was none within the time, or the consumer was closed."""
+        while True:
+            while self._ready:
+                try:
+                    message = self._ready.popleft()
+                except IndexError:  # another thread was faster
+                    break
+                if not message.lost:
+                    return message
+            fetched = self._thread.run(self._consumer.receive_batch(FETCH_MAX, timeout_s))
+            if not fetched:
+                return None
+            self._ready.extend(fetched)
+
+    def receive_batch(self, max: int = FETCH_MAX, timeout_s: float | None = None) -> list[asynchronous_message.Message]:
+        """At least one message and what else lies ready, up to `max`; none as for `receive`."""
+        first = self.receive(timeout_s)
+        messages = [] if first is None else [first]
+        while self._ready and len(messages) < max:
+            message = self._ready.popleft()
+            if not message.lost:
+                messages.append(message)
+        return messages
+
+    def set_prefetch(self, prefetch: int) -> None:
+        """How many messages may be here unsettled, from now on."""
+
+        async def set_prefetch() -> None:
+            self._consumer.set_prefetch(prefetch)
+
+        self._thread.run(set_prefetch())
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """Give back what is unsettled; returns when the settlements so far are durable."""
+        self._thread.run(self._consumer.close(timeout_s=timeout_s))
+        self._ready.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

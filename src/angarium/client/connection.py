@@ -1,0 +1,210 @@
+"""A connection as the application sees it, and the way to get one."""
+import asyncio
+import random
+import socket
+import sys
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from angarium.client.buffer import Limits
+from angarium.client.consumer import Consumer
+from angarium.client.driver import Driver
+from angarium.client.session import Session
+from angarium.core.client import events
+from angarium.core.client.connection import ConnectionMachine
+from angarium.core.client.events import Command
+from angarium.core.client.reconnect import ReconnectPolicy, parse_address
+from angarium.core.errors import AngariumError, LocalProtocolError, Rejected, Unavailable
+
+CLOSE_TIMEOUT_S = 30.0
+RECONNECT_DEFAULT = ReconnectPolicy()
+
+
+class Answer(NamedTuple):
+    """To an administration request."""
+
+    result: Any
+    payload: bytes
+
+
+def connect(
+    addresses: str | Sequence[str],
+    *,
+    name: str = "",
+    connect_timeout_s: float = 10.0,
+    reconnect: ReconnectPolicy = RECONNECT_DEFAULT,
+    close_timeout_s: float = CLOSE_TIMEOUT_S,
+) -> "Connection":
+    """A connection to one of `addresses`, tried in turn: use it with `async with`, or `await` and close it yourself.
+
+    Raises `Unavailable` if no broker answers within `connect_timeout_s`. After that it comes back by itself whenever
+    it is lost, and resumes its sessions. `name` is shown to the broker's operator.
+    """
+    texts = [addresses] if isinstance(addresses, str) else list(addresses)
+    machine = ConnectionMachine(
+        addresses=[parse_address(text) for text in texts],
+        name=name or f"{Path(sys.argv[0]).name or 'python'}@{socket.gethostname()}",
+        chance=random.Random(),
+        connect_timeout_s=connect_timeout_s,
+        policy=reconnect,
+    )
+    return Connection(machine, close_timeout_s=close_timeout_s)
+
+
+class Connection:
+    def __init__(self, machine: ConnectionMachine, *, close_timeout_s: float) -> None:
+        self.node = ""  # name of the broker's node
+        self.is_connected = False
+        self.limits = Limits()
+        self._machine = machine
+        self._close_timeout_s = close_timeout_s
+        self._driver: Driver | None = None
+        self._sessions: dict[int, Session] = {}
+        self._session_last = 0
+        self._requests: dict[int, asyncio.Future[Answer]] = {}
+        self._request_last = 0
+        self._ready: asyncio.Future[None] | None = None
+        self._error: AngariumError | None = None
+
+    @property
+    def driver(self) -> Driver:
+        if self._driver is None:
+            raise LocalProtocolError("the connection is not open: use `async with angarium.connect(...) as connection`")
+        return self._driver
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self.driver.loop
+
+    # -- opening and closing ---------------------------------------------------------------------
+
+    async def open(self) -> Self:
+        """`async with` and `await` call this."""
+        if self._driver is not None:
+            raise LocalProtocolError("the connection was opened before; make another one with angarium.connect")
+        loop = asyncio.get_running_loop()
+        self._driver = Driver(self._machine, self, loop)
+        self._ready = loop.create_future()
+        try:
+            self._driver.handle(events.OpenConnection())
+            await self._ready
+        except BaseException:
+            await self._shut("giving up")
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Close every session, waiting for confirms, then the connection. Raises what the sessions' closing raises."""
+        if self._driver is None:
+            return
+        try:
+            results = await asyncio.gather(
+                *(session.close() for session in list(self._sessions.values())), return_exceptions=True
+            )
+        finally:
+            await self._shut("the application closed the connection")
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _shut(self, reason: str) -> None:
+        driver = self.driver
+        if not driver.is_ended:
+            driver.handle(events.CloseConnection(reason))
+        await driver.closed()
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.open().__await__()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        try:
+            await self.close()
+        except AngariumError:
+            if error is None:  # else the application's own error is the one to see
+                raise
+
+    # -- using -----------------------------------------------------------------------------------
+
+    def session(self, *, consumer_type: type[Consumer] = Consumer) -> Session:
+        """A new session: use it with `async with`, or close it yourself."""
+        self._check_usable()
+        self._session_last += 1
+        session = Session(
+            self, self._session_last, close_timeout_s=self._close_timeout_s, consumer_type=consumer_type
+        )
+        self._sessions[session.number] = session
+        return session
+
+    async def request(self, command: str, arguments: dict[str, Any] | None = None) -> Answer:
+        """One administration command. Raises `Rejected` if it is refused, `Unavailable` if the connection is lost
+        before the answer: it may then have been done or not."""
+        self._check_usable()
+        self._request_last += 1
+        number = self._request_last
+        future: asyncio.Future[Answer] = self.loop.create_future()
+        self.driver.handle(events.Request(number, command, arguments or {}))
+        self._requests[number] = future
+        try:
+            return await future
+        finally:
+            del self._requests[number]
+
+    def _check_usable(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self.driver  # noqa: B018  # raises if it was never opened
+
+    # -- notifications ---------------------------------------------------------------------------
+
+    def notify(self, command: Command) -> None:
+        match command:
+            case (
+                events.Confirmed() | events.Refused() | events.ProducerReady() | events.ProducerEnded()
+                | events.Blocked() | events.Unblocked()
+            ):  # fmt: skip
+                self._sessions[command.session].notify_sending(command)
+            case events.ConnectionReady():
+                self.node, self.is_connected = command.node, True
+                self.limits.body_bytes_max = command.body_bytes_max
+                self.limits.frame_bytes_max = command.frame_bytes_max
+                if self._ready is not None and not self._ready.done():
+                    self._ready.set_result(None)
+            case events.ConnectionLost():
+                self.is_connected = False
+            case events.ConnectionFailed(error=error):
+                self._fail(error)
+            case events.ConnectionClosed():
+                self._fail(LocalProtocolError("the connection is closed; make another one with angarium.connect"))
+            case events.RequestAnswered() | events.RequestLost():
+                self._answer(command)
+            case events.Connect() | events.SendBytes() | events.CloseTransport():
+                raise AssertionError(f"{type(command).__name__} is the driver's")
+            case _:
+                self._sessions[command.session].notify(command)
+
+    def _answer(self, command: events.RequestAnswered | events.RequestLost) -> None:
+        future = self._requests.get(command.number)
+        if future is None or future.done():  # given up by the application
+            return
+        if isinstance(command, events.RequestLost):
+            future.set_exception(Unavailable(f"the connection was lost before the reply came: {command.reason}"))
+        elif command.code:
+            future.set_exception(Rejected(command.code, command.reason))
+        else:
+            future.set_result(Answer(command.result, command.payload))
+
+    def _fail(self, error: AngariumError) -> None:
+        self._error = error
+        self.is_connected = False
+        for session in list(self._sessions.values()):
+            session.on_ended(error)
+        for future in (self._ready, *self._requests.values()):
+            if future is not None and not future.done():
+                future.set_exception(error)
+
+    def forget_session(self, session: Session) -> None:
+        self._sessions.pop(session.number, None)

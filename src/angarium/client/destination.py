@@ -1,0 +1,35 @@
+"""How an application names a destination: a plain string, or a kind as well."""
+import msgspec
+
+from angarium.core.names import check_name
+from angarium.core.wire.frames import DestinationKind
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """A queue: each message goes to one consumer. Refused with `wrong-kind` if the name is a topic's."""
+
+    name: str
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """A topic: each message goes to every subscriber. Refused with `wrong-kind` if the name is a queue's."""
+
+    name: str
+
+
+Destination = str | Queue | Topic  # a string: whatever exists under that name; a queue is created if nothing does
+
+
+def resolve(destination: Destination) -> tuple[str, DestinationKind]:
+    """Name and kind as the protocol has them; raise `Rejected` for a name that cannot be."""
+    match destination:
+        case str():
+            name, kind = destination, DestinationKind.ANY
+        case Queue():
+            name, kind = destination.name, DestinationKind.QUEUE
+        case Topic():
+            name, kind = destination.name, DestinationKind.TOPIC
+        case _:
+            raise TypeError(f"a destination is a str, Queue or Topic, not {type(destination).__name__}")
+    check_name(name)
+    return name, kind

@@ -1,0 +1,161 @@
+"""A delivered message, as the application sees it.
+
+A `Delivery` is one batch that arrived; its `Message` objects are made one by one, as they are asked for, and look
+into its columns only when a field of theirs is read.
+"""
+from collections.abc import Awaitable, Iterator
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from angarium.client.fields import decode_map
+from angarium.core.ids import message_id
+from angarium.core.ranges import RangeSet
+from angarium.core.wire.batch import PRIORITY_DEFAULT, Batch
+from angarium.core.wire.frames import Outcome
+
+if TYPE_CHECKING:
+    from angarium.client.consumer import Consumer
+
+
+class Delivery:
+    __slots__ = (
+        "__weakref__", "_expiries_ms", "_headers", "_priorities", "_properties", "batch", "consumer", "high", "lost",
+        "low", "position", "redeliveries",
+    )  # fmt: skip
+
+    def __init__(
+        self, consumer: "Consumer", batch: Batch, position: int, redeliveries: list[int], low: int, high: int
+    ) -> None:
+        self.consumer = consumer
+        self.batch = batch
+        self.position = position  # of the batch's first message
+        self.redeliveries = redeliveries
+        self.low = low
+        self.high = high
+        self.lost: RangeSet | None = None  # positions that are no longer ours
+        self._headers: list[bytes] | None = None
+        self._properties: list[bytes] | None = None
+        self._priorities: bytes | None = None
+        self._expiries_ms: memoryview | None = None
+
+    def messages(self, message_type: "type[Message]") -> "Iterator[Message]":
+        batch, low, high = self.batch, self.low, self.high
+        bodies = batch.bodies() if high - low == batch.count else [batch.body(i) for i in range(low, high)]
+        positions = range(self.position + low, self.position + high)
+        return map(message_type, repeat(self), range(low, high), positions, bodies)
+
+    def headers(self, index: int) -> dict[str, Any]:
+        if self._headers is None:
+            self._headers = self.batch.headers() or [b""] * self.batch.count
+        return decode_map(self._headers[index])
+
+    def properties(self, index: int) -> dict[str, Any]:
+        if self._properties is None:
+            self._properties = self.batch.properties() or [b""] * self.batch.count
+        return decode_map(self._properties[index])
+
+    def priority(self, index: int) -> int:
+        if self._priorities is None:
+            self._priorities = self.batch.priorities() or bytes([PRIORITY_DEFAULT]) * self.batch.count
+        return self._priorities[index]
+
+    def expires_ms(self, index: int) -> int:
+        if self._expiries_ms is None:
+            self._expiries_ms = self.batch.expiries_ms() or memoryview(bytes(8 * self.batch.count)).cast("q")
+        return int(self._expiries_ms[index])
+
+
+class Message(msgspec.Struct, gc=False, eq=False):
+    """One delivery of one message. Settle, reject or release it once; each returns something that may be awaited, and
+    is done at once: the settlement leaves on the next loop turn. `Session.sync` waits until it is durable."""
+
+    delivery: Delivery
+    index: int
+    position: int
+    body: bytes
+    outcome: int = 0  # an Outcome once it has one
+
+    def settle(self) -> Awaitable[None]:
+        """Done with: it will not be delivered again."""
+        delivery = self.delivery
+        consumer = delivery.consumer
+        if self.position == consumer.run_high and not self.outcome and delivery.lost is None:
+            self.outcome = 1
+            consumer.run_high += 1
+            return consumer.done
+        return consumer.settle(self, Outcome.SETTLE)
+
+    def reject(self) -> Awaitable[None]:
+        """It cannot be processed: taken off the queue or subscription, and counted as rejected."""
+        return self.delivery.consumer.settle(self, Outcome.REJECT)
+
+    def release(self) -> Awaitable[None]:
+        """Give it back: it is delivered again, to whoever comes first, with a higher redelivery count."""
+        return self.delivery.consumer.settle(self, Outcome.RELEASE)
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def id(self) -> bytes:
+        batch = self.delivery.batch
+        return message_id(batch.producer, batch.first_sequence + self.index)
+
+    @property
+    def destination(self) -> str:
+        return self.delivery.consumer.destination
+
+    @property
+    def timestamp_ms(self) -> int:
+        """When it was sent, by the sender's clock; milliseconds since 1970."""
+        return self.delivery.batch.timestamp_ms
+
+    @property
+    def priority(self) -> int:
+        return self.delivery.priority(self.index)
+
+    @property
+    def expires_ms(self) -> int:
+        """Milliseconds since 1970; 0 is never."""
+        return self.delivery.expires_ms(self.index)
+
+    @property
+    def redelivery_count(self) -> int:
+        redeliveries = self.delivery.redeliveries
+        return redeliveries[self.index] if redeliveries else 0
+
+    @property
+    def redelivered(self) -> bool:
+        return self.redelivery_count > 0
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        return self.delivery.properties(self.index)
+
+    @property
+    def correlation_id(self) -> str | bytes | None:
+        return self.delivery.headers(self.index).get("correlation_id")
+
+    @property
+    def reply_to(self) -> str | None:
+        return self.delivery.headers(self.index).get("reply_to")
+
+    @property
+    def type(self) -> str | None:
+        return self.delivery.headers(self.index).get("type")
+
+    @property
+    def content(self) -> str | None:
+        """`text` if it was sent as a str."""
+        return self.delivery.headers(self.index).get("content")
+
+    @property
+    def lost(self) -> bool:
+        """After a long disconnection somebody else got it: settling it does nothing."""
+        return self.delivery.lost is not None and self.position in self.delivery.lost
+
+    def __repr__(self) -> str:
+        return f"<Message {self.position} of '{self.destination}', {len(self.body):,} bytes>"

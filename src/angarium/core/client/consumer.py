@@ -1,0 +1,326 @@
+"""The window of one consumer: what it holds, what it owes the broker, and how much more it takes.
+
+    Deliver --> held --settled by the application--> gathered --Settle--> unanswered --Settled--> done
+                  │                                      └───────resent under its number after a reconnection
+                  └──ConsumerOpened.lost--> lost
+
+- Credit: limit = received since ConsumerOpen + prefetch - held. So at most `prefetch` messages are held unsettled.
+- A position that is held, or settled and not known to be durable, is never handed out again. A delivery of a settled
+  one means that the broker lost track of the settlement, or that somebody else had it meanwhile and gave it back: it
+  is settled again.
+- A released position may come back once its release was sent; its coming answers the release.
+- On resuming, the consumer names as held also what it has settled without an answer: else the broker might give it to
+  somebody else before the settlement, which follows, arrives.
+- At most `UNANSWERED_MAX` settlements are unanswered; what is settled meanwhile gathers, and gives no credit.
+"""
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from angarium.core.client import events
+from angarium.core.client.outlet import Outlet
+from angarium.core.errors import LocalProtocolError, RemoteProtocolError
+from angarium.core.ranges import Range, RangeSet
+from angarium.core.wire import frames
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.frames import Outcome
+
+PREFETCH_MAX = 100_000
+UNANSWERED_MAX = 64
+RANGES_MAX = 4_096  # in one Settle
+DISPUTED_MAX = 4_096  # ranges; beyond it the oldest positions are forgotten
+_NOT_SENT = 1 << 63  # above every settlement's number
+_NO_LIMIT = -1
+_OUTCOMES = tuple(Outcome)  # iterating over the enumeration itself is slow
+
+
+@dataclass(slots=True)
+class Unanswered:
+    number: int
+    outcome: Outcome
+    ranges: RangeSet
+
+
+class Barrier:
+    """One `Sync`: counts the consumers that still owe settlements to it."""
+
+    __slots__ = ("remaining", "session", "token")
+
+    def __init__(self, session: int, token: int) -> None:
+        self.session = session
+        self.token = token
+        self.remaining = 0
+
+    def passed(self, outlet: Outlet) -> None:
+        self.remaining -= 1
+        if self.remaining == 0:
+            outlet.tell(events.Synced(self.session, self.token))
+
+    def failed(self, code: str, reason: str, outlet: Outlet) -> None:
+        if self.remaining > 0:
+            self.remaining = 0  # never passed any more
+            outlet.tell(events.Synced(self.session, self.token, code, reason))
+
+
+class ConsumerWindow:
+    def __init__(self, request: events.OpenConsumer) -> None:
+        self.session = request.session
+        self.number = request.consumer
+        self.held = RangeSet()
+        self.duplicates = 0  # delivered although held or settled here
+        self.is_closing = False
+        self._request = request
+        self._prefetch = request.prefetch
+        self._owed = RangeSet()  # settled or rejected here, not known to be durable there
+        self._disputed = RangeSet()  # of those, settled in vain: somebody else had them, and may give them back
+        self._gathered = {outcome: RangeSet() for outcome in Outcome}  # not yet sent
+        self._unanswered: deque[Unanswered] = deque()
+        self._settle_number = 0  # of the last Settle
+        self._barriers: list[tuple[Barrier, int]] = []  # passed once that Settle is answered
+        self._position_next = -1  # one past the highest received
+        self._was_asked = False  # ConsumerOpen was sent, on whatever connection
+        self._is_asked = False  # ConsumerOpen was sent on the present connection
+        self._is_open = False  # ... and answered
+        self._is_close_wanted = False
+        self._is_close_sent = False  # on the present connection
+        self._unsubscribe = False
+        self._received = 0  # since ConsumerOpen
+        self._limit = 0  # last credit given
+        self._limit_max = 0  # highest credit given since ConsumerOpen
+
+    @property
+    def was_asked(self) -> bool:
+        return self._was_asked
+
+    @property
+    def is_clean(self) -> bool:
+        """No settlement is on its way."""
+        return not self._unanswered and not any(self._gathered.values())
+
+    # -- from our side ---------------------------------------------------------------------------
+
+    def open(self, outlet: Outlet) -> None:
+        resumed, request = self._was_asked, self._request
+        self._was_asked = self._is_asked = True
+        self._is_open = self._is_close_sent = False
+        self._received = 0
+        # Resumed, the first credit says that all is told: it has to come, whatever it is.
+        self._limit_max = 0 if resumed else self._limit_now()
+        self._limit = _NO_LIMIT if resumed and not self.is_closing else self._limit_max
+        frame = frames.ConsumerOpen(
+            self.number, request.destination, request.destination_kind, request.subscription, request.start,
+            self._limit_max, resumed, list(self._known()) if resumed else [], self._position_next,
+        )  # fmt: skip
+        outlet.send(self.session, frame)
+        for item in self._unanswered:
+            outlet.send(self.session, frames.Settle(self.number, item.number, item.outcome, list(item.ranges)))
+        self.flush(outlet)
+
+    def disconnected(self) -> None:
+        self._is_asked = self._is_open = False
+
+    def settle(self, request: events.Settle, outlet: Outlet) -> None:
+        asked = RangeSet()
+        outcomes = ((Outcome.SETTLE, request.settled), (Outcome.REJECT, request.rejected),
+                    (Outcome.RELEASE, request.released))  # fmt: skip
+        for _, ranges in outcomes:
+            for low, high in ranges:
+                if low >= high or asked.gaps(low, high) != [(low, high)] or self.held.gaps(low, high):
+                    raise LocalProtocolError(
+                        f"consumer {self.number} on '{self._request.destination}': positions {low} to {high - 1} are "
+                        "not all held; settle each message once"
+                    )
+                asked.add(low, high)
+        for outcome, ranges in outcomes:
+            gathered = self._gathered[outcome]
+            for low, high in ranges:
+                self.held.remove(low, high)
+                gathered.add(low, high)
+                if outcome is not Outcome.RELEASE:
+                    self._owed.add(low, high)
+        self.flush(outlet)
+
+    def set_prefetch(self, prefetch: int, outlet: Outlet) -> None:
+        check_prefetch(prefetch)
+        self._prefetch = prefetch
+        self.flush(outlet)
+
+    def stop(self, outlet: Outlet) -> None:
+        """Take no more messages."""
+        self.is_closing = True
+        self.flush(outlet)
+
+    def close(self, unsubscribe: bool, outlet: Outlet) -> None:
+        self.is_closing = True
+        self._unsubscribe = self._unsubscribe or unsubscribe
+        self._is_close_wanted = True
+        self.flush(outlet)
+
+    def sync(self, barrier: Barrier) -> None:
+        if self.is_clean:
+            return
+        barrier.remaining += 1
+        number = _NOT_SENT if any(self._gathered.values()) else self._settle_number
+        self._barriers.append((barrier, number))
+
+    def flush(self, outlet: Outlet) -> None:
+        """Send the gathered settlements and the credit that they make."""
+        if not self._is_asked or self._is_close_sent:
+            return
+        sent = [item for outcome in _OUTCOMES for item in self._number_gathered(outcome)]
+        is_stuck = any(self._gathered.values())
+        limit = self._limit_now()
+        if limit == self._limit or (is_stuck and limit > self._limit):
+            limit = _NO_LIMIT
+        else:
+            self._limit, self._limit_max = limit, max(self._limit_max, limit)
+        for item in sent:
+            credit = limit if item is sent[-1] else -1
+            outlet.send(self.session, frames.Settle(self.number, item.number, item.outcome, list(item.ranges), credit))
+        if limit >= 0 and not sent:
+            outlet.send(self.session, frames.Credit(self.number, limit))
+        if is_stuck:
+            return
+        if self._barriers:
+            last = self._settle_number
+            self._barriers = [(barrier, last if n == _NOT_SENT else n) for barrier, n in self._barriers]
+        if self._is_close_wanted:
+            self._is_close_sent = True
+            outlet.send(self.session, frames.ConsumerClose(self.number, self._unsubscribe))
+
+    def _number_gathered(self, outcome: Outcome) -> list[Unanswered]:
+        sent: list[Unanswered] = []
+        ranges = self._gathered[outcome]
+        while ranges and len(self._unanswered) < UNANSWERED_MAX:
+            if len(ranges) <= RANGES_MAX:
+                part, ranges = ranges, RangeSet()
+            else:
+                part = RangeSet(list(ranges)[:RANGES_MAX])
+                for low, high in part:
+                    ranges.remove(low, high)
+            self._settle_number += 1
+            item = Unanswered(self._settle_number, outcome, part)
+            self._unanswered.append(item)
+            sent.append(item)
+        self._gathered[outcome] = ranges
+        return sent
+
+    def _limit_now(self) -> int:
+        if self.is_closing:
+            return self._received
+        return max(0, self._received + self._prefetch - self.held.count)
+
+    def _known(self) -> RangeSet:
+        """What the broker must take for ours when we resume. What we have released may be somebody else's by now."""
+        known = RangeSet(self.held)
+        known_parts: list[Iterable[Range]] = [
+            item.ranges for item in self._unanswered if item.outcome is not Outcome.RELEASE
+        ]
+        known_parts += self._gathered.values()
+        for ranges in known_parts:
+            for low, high in ranges:
+                known.add(low, high)
+        return known
+
+    # -- from the broker -------------------------------------------------------------------------
+
+    def on_opened(self, frame: frames.ConsumerOpened, outlet: Outlet) -> None:
+        if not self._is_asked or self._is_open:
+            raise self._violation("unexpected-frame", "opened, and did not ask to be")
+        self._is_open = True
+        lost = [part for low, high in frame.lost for part in self.held.remove(low, high)]
+        if lost:
+            outlet.tell(events.PositionsLost(self.session, self.number, lost))
+        outlet.tell(events.ConsumerReady(self.session, self.number))
+        self.flush(outlet)
+
+    def on_deliver(self, frame: frames.Deliver, payload: bytes, outlet: Outlet) -> None:
+        if not self._is_open:
+            raise self._violation("unexpected-frame", "sent Deliver before ConsumerOpened")
+        batch = Batch.parse(payload)
+        low, high = frame.position, frame.position + batch.count
+        if low < 0 or len(frame.redeliveries) not in (0, batch.count):
+            raise self._violation(
+                "bad-delivery", f"delivered {batch.count} messages at {low}, {len(frame.redeliveries)} redeliveries"
+            )
+        if self._received + batch.count > self._limit_max:
+            raise self._violation(
+                "credit-exceeded",
+                f"delivered {batch.count} messages after {self._received}, with credit for {self._limit_max}",
+            )
+        self._received += batch.count
+        if self.is_closing:  # they go back with the close
+            return
+        fresh = [part for gap in self.held.gaps(low, high) for part in self._owed.gaps(*gap)]
+        self._answer_releases(fresh)
+        fresh = [part for gap in fresh for part in self._gathered[Outcome.RELEASE].gaps(*gap)]
+        self._position_next = max(self._position_next, high)
+        for a, b in fresh:
+            self.held.add(a, b)
+            outlet.tell(
+                events.MessagesArrived(
+                    self.session, self.number, batch, low, frame.redeliveries, a - low, b - low
+                )
+            )
+        if fresh != [(low, high)]:
+            self._on_duplicates(low, high, fresh, outlet)
+
+    def _answer_releases(self, fresh: list[Range]) -> None:
+        for item in self._unanswered:
+            if item.outcome is Outcome.RELEASE:
+                for low, high in fresh:
+                    item.ranges.remove(low, high)
+
+    def _on_duplicates(self, low: int, high: int, fresh: list[Range], outlet: Outlet) -> None:
+        self.duplicates += high - low - sum(b - a for a, b in fresh)
+        for a, b in self._disputed.remove(low, high):
+            self._gathered[Outcome.SETTLE].add(a, b)
+        for item in self._unanswered:
+            if item.outcome is not Outcome.RELEASE:
+                for a, b in RangeSet(item.ranges).remove(low, high):
+                    self._gathered[item.outcome].add(a, b)
+        self.flush(outlet)
+
+    def on_settled(self, frame: frames.Settled, outlet: Outlet) -> None:
+        if not self._is_asked:
+            raise self._violation("unexpected-frame", "sent Settled before ConsumerOpened")
+        if frame.number > self._settle_number:
+            raise self._violation("bad-number", f"answered settlement {frame.number} of {self._settle_number}")
+        lost: list[Range] = []
+        while self._unanswered and self._unanswered[0].number <= frame.number:
+            item = self._unanswered.popleft()
+            if item.outcome is not Outcome.RELEASE:  # a release that is lost was done by an earlier sending of it
+                lost += [part for low, high in frame.lost for part in item.ranges.remove(low, high)]
+        for low, high in lost:
+            self._disputed.add(low, high)
+        while len(self._disputed) > DISPUTED_MAX:
+            self._disputed.remove(*(self._disputed.first() or (0, 0)))
+        still = [item.ranges for item in self._unanswered if item.outcome is not Outcome.RELEASE]
+        still += [self._gathered[Outcome.SETTLE], self._gathered[Outcome.REJECT], self._disputed]
+        self._owed = RangeSet(part for ranges in still for part in ranges)
+        if lost:
+            outlet.tell(events.SettlementsLost(self.session, self.number, lost))
+        passed = [barrier for barrier, number in self._barriers if number <= frame.number]
+        self._barriers = [item for item in self._barriers if item[1] > frame.number]
+        for barrier in passed:
+            barrier.passed(outlet)
+        self.flush(outlet)
+
+    def ended(self, code: str, reason: str, outlet: Outlet) -> None:
+        """With an empty code, earlier settlements are durable; else nobody knows."""
+        for barrier, _ in self._barriers:
+            if code:
+                barrier.failed(code, reason, outlet)
+            else:
+                barrier.passed(outlet)
+        self._barriers = []
+
+    def _violation(self, code: str, what: str) -> RemoteProtocolError:
+        return RemoteProtocolError(
+            code, f"session {self.session}, consumer {self.number} on '{self._request.destination}': broker {what}"
+        )
+
+
+def check_prefetch(prefetch: int) -> None:
+    if not 0 <= prefetch <= PREFETCH_MAX:
+        raise LocalProtocolError(f"prefetch {prefetch} is outside 0..{PREFETCH_MAX:,}")

@@ -1,0 +1,77 @@
+"""Messages of one producer that wait to become one batch.
+
+A batch holds at most `BATCH_COST_MAX`, where a message costs its bytes and `MESSAGE_COST`: so one counter keeps both
+limits, 256 KiB of bodies and 16,384 messages. A single message may cost more; it then travels alone.
+
+Options are sparse: a plain message costs one append, and columns are built only for a batch that needs them.
+"""
+from typing import NamedTuple
+
+from angarium.core.wire.batch import NO_COLUMNS, PRIORITY_DEFAULT, MessageColumns, pack
+
+BATCH_COST_MAX = 256 * 1024
+MESSAGE_COST = 16
+BATCH_MESSAGES_MAX = BATCH_COST_MAX // MESSAGE_COST
+_COLUMNS_BYTES_MAX = 21 - MESSAGE_COST  # offsets and all optional columns take at most 21 bytes for each message ...
+_BATCH_BYTES_OVERHEAD_MAX = 128  # ... and the header, the extra offsets and the padding no more than this
+
+
+class Options(NamedTuple):
+    """What a message has beside its body."""
+
+    priority: int = PRIORITY_DEFAULT
+    expiry_ms: int = 0
+    headers: bytes = b""  # a MessagePack map, or nothing
+    properties: bytes = b""  # the same
+
+
+_DEFAULTS = Options()
+
+
+class Gathered:
+    __slots__ = ("bodies", "cost", "options", "timestamp_ms")
+
+    def __init__(self, timestamp_ms: int) -> None:
+        self.bodies: list[bytes] = []
+        self.options: dict[int, Options] = {}  # by index into bodies
+        self.cost = 0  # kept by whoever appends
+        self.timestamp_ms = timestamp_ms  # of the first message
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def append(self, body: bytes, options: Options | None = None) -> None:
+        if options is not None:
+            self.options[len(self.bodies)] = options
+            self.cost += len(options.headers) + len(options.properties)
+        self.bodies.append(body)
+        self.cost += len(body) + MESSAGE_COST
+
+    def takes(self, other: "Gathered") -> bool:
+        """Whether both together are still one batch."""
+        return self.cost + other.cost <= BATCH_COST_MAX
+
+    def extend(self, other: "Gathered") -> None:
+        if other.options:
+            offset = len(self.bodies)
+            self.options.update((offset + index, options) for index, options in other.options.items())
+        self.bodies += other.bodies
+        self.cost += other.cost
+
+    def bytes_max(self) -> int:
+        """The batch will not be longer than this."""
+        return self.cost + _COLUMNS_BYTES_MAX * len(self.bodies) + _BATCH_BYTES_OVERHEAD_MAX
+
+    def pack(self, producer: bytes, sequence: int) -> bytes:
+        columns = self._columns() if self.options else NO_COLUMNS
+        return pack(producer, sequence, self.timestamp_ms, self.bodies, columns)
+
+    def _columns(self) -> MessageColumns:
+        get, indices = self.options.get, range(len(self.bodies))
+        priorities, expiries_ms, headers, properties = zip(*(get(i, _DEFAULTS) for i in indices), strict=True)
+        return MessageColumns(
+            priorities=priorities if any(p != PRIORITY_DEFAULT for p in priorities) else None,
+            expiries_ms=expiries_ms if any(expiries_ms) else None,
+            headers=headers if any(headers) else None,
+            properties=properties if any(properties) else None,
+        )

@@ -1,0 +1,40 @@
+"""Where the parts of one connection's machine put their frames and commands, and what they may know of the link.
+
+Everything gathered during one `handle` leaves as one `SendBytes`, before the other commands.
+"""
+from angarium.core.client.events import Command, SendBytes
+from angarium.core.wire.codec import encode_head
+from angarium.core.wire.frames import Frame
+
+
+class Outlet:
+    def __init__(self) -> None:
+        self.is_writable = True  # the transport takes more batches
+        self.frame_bytes_max = 0  # the broker's, with the next one
+        self.unconfirmed_bytes_max = 0
+        self._buffers: list[bytes] = []
+        self._commands: list[Command] = []
+
+    def send(self, session: int, frame: Frame) -> None:
+        self._buffers.append(encode_head(session, frame))
+
+    def send_with(self, session: int, frame: Frame, payload: bytes) -> None:
+        self._buffers += (encode_head(session, frame, len(payload)), payload)
+
+    def tell(self, command: Command) -> None:
+        self._commands.append(command)
+
+    def forget_buffers(self) -> None:
+        """The transport they were meant for is gone."""
+        self._buffers = []
+
+    def take(self) -> list[Command]:
+        commands, self._commands = self._commands, []
+        if self._buffers:
+            commands.insert(0, SendBytes(self._buffers))
+            self._buffers = []
+        return commands
+
+    @property
+    def has_buffers(self) -> bool:
+        return bool(self._buffers)

@@ -1,0 +1,267 @@
+"""One session: its producers and consumers, from opening through reconnections to its end.
+
+    OPENING --SessionOpened--> OPEN --disconnected--> OPENING ...
+       └────────── CloseSession: both go on until all is confirmed and durable, then SessionClose --> ended
+
+A closing session takes no more messages and no more publishing, and still resumes after a reconnection: the
+application is owed its confirms. Frames for a producer or consumer that has ended here may still be on their way and
+are ignored; numbers that never existed are violations.
+"""
+from angarium.core.client import events
+from angarium.core.client.consumer import Barrier, ConsumerWindow, check_prefetch
+from angarium.core.client.outlet import Outlet
+from angarium.core.client.producer import ProducerWindow, UnconfirmedBytes
+from angarium.core.errors import LocalProtocolError, RemoteProtocolError
+from angarium.core.wire import frames
+
+PRODUCERS_MAX = 1_000
+CONSUMERS_MAX = 1_000
+SYNCS_MAX = 1_000
+
+
+class SessionWindow:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.identity = b""
+        self.closes_at: float | None = None  # a closing session gives up then
+        self.is_ended = False
+        self._is_asked = False  # SessionOpen was sent on the present connection
+        self._is_open = False  # ... and answered
+        self._is_close_sent = False
+        self._producers: dict[int, ProducerWindow] = {}
+        self._consumers: dict[int, ConsumerWindow] = {}
+        self._producer_last = 0  # highest number ever
+        self._consumer_last = 0
+        self._unconfirmed = UnconfirmedBytes()
+
+    # -- from our side ---------------------------------------------------------------------------
+
+    def open(self, outlet: Outlet) -> None:
+        self._is_asked = True
+        outlet.send(self.number, frames.SessionOpen(self.identity))
+
+    def disconnected(self) -> None:
+        self._is_asked = self._is_open = self._is_close_sent = False
+        self._unconfirmed.starved.clear()
+        for producer in self._producers.values():
+            producer.disconnected()
+        for consumer in self._consumers.values():
+            consumer.disconnected()
+
+    def close(self, at: float, outlet: Outlet) -> None:
+        if self.closes_at is not None:
+            raise LocalProtocolError(f"session {self.number} is closing already")
+        self.closes_at = at
+        for consumer in self._consumers.values():
+            consumer.stop(outlet)
+        if not self.identity and not self._is_asked and self._is_drained():  # it never was
+            self._end("", "", outlet)
+        self._close_if_drained(outlet)
+
+    def give_up(self, outlet: Outlet) -> None:
+        """The time to close is over: say what is left."""
+        unconfirmed = sum(producer.unconfirmed_count() for producer in self._producers.values())
+        unanswered = sum(not consumer.is_clean for consumer in self._consumers.values())
+        link = "connected" if self._is_open else "not connected"
+        reason = (
+            f"session {self.number} did not close in time ({link}): {unconfirmed:,} messages are not confirmed, the "
+            f"settlements of {unanswered} consumers not answered; they may have been stored or not"
+        )
+        if self._is_open and not self._is_close_sent:
+            outlet.send(self.number, frames.SessionClose())
+        self._end("close-timeout", reason, outlet)
+
+    def open_producer(self, event: events.OpenProducer, outlet: Outlet) -> None:
+        self._check_taking()
+        if event.producer <= self._producer_last:
+            raise LocalProtocolError(f"session {self.number}: producer number {event.producer} was used before")
+        if len(self._producers) >= PRODUCERS_MAX:
+            raise LocalProtocolError(f"session {self.number}: more than {PRODUCERS_MAX:,} producers; close idle ones")
+        self._producer_last = event.producer
+        producer = ProducerWindow(
+            self.number, event.producer, event.destination, event.destination_kind, self._unconfirmed
+        )
+        self._producers[event.producer] = producer
+        if self._is_open:
+            producer.open(outlet)
+
+    def publish(self, event: events.Publish, outlet: Outlet) -> None:
+        self._check_taking()
+        self._our_producer(event.producer).publish(event.messages, outlet)
+
+    def close_producer(self, event: events.CloseProducer, outlet: Outlet) -> None:
+        producer = self._our_producer(event.producer)
+        if not producer.is_idle:
+            raise LocalProtocolError(f"session {self.number}: producer {event.producer} has unconfirmed messages")
+        del self._producers[event.producer]
+        if self._is_open:
+            outlet.send(self.number, frames.ProducerClose(event.producer))
+
+    def open_consumer(self, event: events.OpenConsumer, outlet: Outlet) -> None:
+        self._check_taking()
+        check_prefetch(event.prefetch)
+        if event.consumer <= self._consumer_last:
+            raise LocalProtocolError(f"session {self.number}: consumer number {event.consumer} was used before")
+        if len(self._consumers) >= CONSUMERS_MAX:
+            raise LocalProtocolError(f"session {self.number}: more than {CONSUMERS_MAX:,} consumers; close some")
+        self._consumer_last = event.consumer
+        consumer = self._consumers[event.consumer] = ConsumerWindow(event)
+        if self._is_open:
+            consumer.open(outlet)
+
+    def settle(self, event: events.Settle, outlet: Outlet) -> None:
+        self._our_consumer(event.consumer).settle(event, outlet)
+
+    def set_prefetch(self, event: events.SetPrefetch, outlet: Outlet) -> None:
+        self._our_consumer(event.consumer).set_prefetch(event.prefetch, outlet)
+
+    def close_consumer(self, event: events.CloseConsumer, outlet: Outlet) -> None:
+        consumer = self._our_consumer(event.consumer)
+        if consumer.was_asked:
+            consumer.close(event.unsubscribe, outlet)
+        else:
+            del self._consumers[event.consumer]
+            outlet.tell(events.ConsumerEnded(self.number, event.consumer, "", ""))
+
+    def sync(self, event: events.Sync, outlet: Outlet) -> None:
+        barrier = Barrier(self.number, event.token)
+        for consumer in self._consumers.values():
+            consumer.sync(barrier)
+        if barrier.remaining == 0:
+            outlet.tell(events.Synced(self.number, event.token))
+
+    def pump(self, outlet: Outlet) -> None:
+        """The link takes more."""
+        for producer in self._producers.values():
+            producer.pump(outlet)
+        self._unconfirmed.feed_starved(outlet)
+
+    def _our_producer(self, number: int) -> ProducerWindow:
+        try:
+            return self._producers[number]
+        except KeyError:
+            raise LocalProtocolError(f"session {self.number}: producer {number} is not open") from None
+
+    def _our_consumer(self, number: int) -> ConsumerWindow:
+        try:
+            return self._consumers[number]
+        except KeyError:
+            raise LocalProtocolError(f"session {self.number}: consumer {number} is not open") from None
+
+    def _check_taking(self) -> None:
+        if self.closes_at is not None:
+            raise LocalProtocolError(f"session {self.number} is closing")
+
+    # -- from the broker -------------------------------------------------------------------------
+
+    def receive(self, frame: frames.Frame, payload: bytes, outlet: Outlet) -> None:
+        if isinstance(frame, frames.SessionOpened):
+            self._on_opened(frame, outlet)
+        elif isinstance(frame, frames.SessionClosed):
+            self._on_closed(frame, outlet)
+        elif not self._is_open:
+            raise RemoteProtocolError(
+                "unexpected-frame", f"session {self.number}: {type(frame).__name__} before SessionOpened"
+            )
+        elif isinstance(frame, _PRODUCER_FRAMES):
+            self._to_producer(frame, outlet)
+        elif isinstance(frame, _CONSUMER_FRAMES):
+            self._to_consumer(frame, payload, outlet)
+        else:
+            raise RemoteProtocolError(
+                "unexpected-frame", f"session {self.number}: {type(frame).__name__} is not for clients"
+            )
+        self._close_if_drained(outlet)
+
+    def _on_opened(self, frame: frames.SessionOpened, outlet: Outlet) -> None:
+        if not self._is_asked or self._is_open:
+            raise RemoteProtocolError("unexpected-frame", f"session {self.number}: opened, and did not ask to be")
+        self._is_open = True
+        self.identity = frame.identity
+        outlet.tell(events.SessionReady(self.number, frame.identity))
+        for producer in self._producers.values():
+            producer.open(outlet)
+        for consumer in self._consumers.values():
+            consumer.open(outlet)
+
+    def _on_closed(self, frame: frames.SessionClosed, outlet: Outlet) -> None:
+        if not frame.code and not self._is_close_sent:
+            raise RemoteProtocolError("unexpected-frame", f"session {self.number}: closed, and did not ask to be")
+        self._end(frame.code, frame.reason, outlet)
+
+    def _to_producer(self, frame: "_ProducerFrame", outlet: Outlet) -> None:
+        producer = self._producers.get(frame.producer)
+        if producer is None:
+            if frame.producer > self._producer_last:
+                raise RemoteProtocolError(
+                    "unknown-producer",
+                    f"session {self.number}: {type(frame).__name__} for producer {frame.producer}, which never was",
+                )
+            return
+        match frame:
+            case frames.Confirm():
+                producer.on_confirm(frame, outlet)
+            case frames.ProducerOpened():
+                producer.on_opened(frame, outlet)
+            case frames.Refuse():
+                producer.on_refuse(frame, outlet)
+            case frames.Block():
+                producer.on_block(frame, outlet)
+            case frames.Unblock():
+                producer.on_unblock(outlet)
+            case frames.ProducerClosed():
+                del self._producers[frame.producer]
+                producer.release()
+                outlet.tell(events.ProducerEnded(self.number, frame.producer, frame.code, frame.reason))
+        self._unconfirmed.feed_starved(outlet)
+
+    def _to_consumer(self, frame: "_ConsumerFrame", payload: bytes, outlet: Outlet) -> None:
+        consumer = self._consumers.get(frame.consumer)
+        if consumer is None:
+            if frame.consumer > self._consumer_last:
+                raise RemoteProtocolError(
+                    "unknown-consumer",
+                    f"session {self.number}: {type(frame).__name__} for consumer {frame.consumer}, which never was",
+                )
+            return
+        match frame:
+            case frames.Deliver():
+                consumer.on_deliver(frame, payload, outlet)
+            case frames.Settled():
+                consumer.on_settled(frame, outlet)
+            case frames.ConsumerOpened():
+                consumer.on_opened(frame, outlet)
+            case frames.ConsumerClosed():
+                del self._consumers[frame.consumer]
+                consumer.ended(frame.code, frame.reason, outlet)
+                outlet.tell(events.ConsumerEnded(self.number, frame.consumer, frame.code, frame.reason))
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _is_drained(self) -> bool:
+        return all(producer.is_idle for producer in self._producers.values()) and all(
+            consumer.is_clean for consumer in self._consumers.values()
+        )
+
+    def _close_if_drained(self, outlet: Outlet) -> None:
+        if self.closes_at is None or self._is_close_sent or self.is_ended or not self._is_open:
+            return
+        if self._is_drained():
+            self._is_close_sent = True
+            outlet.send(self.number, frames.SessionClose())
+
+    def _end(self, code: str, reason: str, outlet: Outlet) -> None:
+        self.is_ended = True
+        for consumer in self._consumers.values():
+            consumer.ended(code, reason, outlet)
+        outlet.tell(events.SessionEnded(self.number, code, reason))
+
+
+_ProducerFrame = (
+    frames.ProducerOpened | frames.Confirm | frames.Refuse | frames.Block | frames.Unblock | frames.ProducerClosed
+)
+_ConsumerFrame = frames.ConsumerOpened | frames.Deliver | frames.Settled | frames.ConsumerClosed
+_PRODUCER_FRAMES = (
+    frames.Confirm, frames.ProducerOpened, frames.Refuse, frames.Block, frames.Unblock, frames.ProducerClosed,
+)  # fmt: skip
+_CONSUMER_FRAMES = (frames.Deliver, frames.Settled, frames.ConsumerOpened, frames.ConsumerClosed)

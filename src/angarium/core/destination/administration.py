@@ -1,0 +1,208 @@
+"""Administrative requests to a message manager: list, describe, create, remove, purge, browse.
+
+Each command checks its arguments, and answers with one Reply; what changes the store is answered when it is
+durable.
+"""
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from angarium.core.destination.destination import Destination
+from angarium.core.destination.events import (
+    BatchesRead,
+    Command,
+    Read,
+    StoredBatch,
+    ToSession,
+)
+from angarium.core.destination.pending import PendingRead, PendingWrite
+from angarium.core.errors import Rejected
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.frames import DestinationKind, Reply, Request
+
+if TYPE_CHECKING:
+    from angarium.core.destination.message_manager import MessageManager
+
+BROWSE_BYTES_MAX = 1 << 20
+_KINDS = {"queue": DestinationKind.QUEUE, "topic": DestinationKind.TOPIC}
+
+
+class Administration:
+    def __init__(self, manager: "MessageManager") -> None:
+        self._manager = manager
+        self._browsing: dict[int, tuple[bytes, int, int]] = {}  # read token -> session, request, messages wanted
+        self._commands: dict[str, Callable[[bytes, Request], list[Command]]] = {
+            "destination.list": self._list,
+            "destination.describe": self._describe,
+            "destination.create": self._create,
+            "destination.remove": self._remove,
+            "destination.purge": self._purge,
+            "destination.browse": self._browse,
+            "subscription.remove": self._remove_subscription,
+        }
+
+    def request(self, session: bytes, request: Request) -> list[Command]:
+        command = self._commands.get(request.command)
+        try:
+            if command is None:
+                known = ", ".join(sorted(self._commands))
+                raise Rejected("unknown-command", f"unknown command {request.command!r}; known are {known}")
+            return command(session, request)
+        except Rejected as refusal:
+            return [ToSession(session, Reply(request.number, refusal.code, refusal.reason))]
+
+    # -- commands ------------------------------------------------------------------------------------
+
+    def _list(self, session: bytes, request: Request) -> list[Command]:
+        found = sorted(self._manager.destinations.values(), key=lambda destination: destination.record.name)
+        return [_done(session, request, [describe(destination) for destination in found])]
+
+    def _describe(self, session: bytes, request: Request) -> list[Command]:
+        return [_done(session, request, describe(self._named(request)))]
+
+    def _create(self, session: bytes, request: Request) -> list[Command]:
+        kind = _KINDS.get(_text(request, "kind", "queue"))
+        confirm = _text(request, "confirm", "disk")
+        if kind is None or confirm not in ("disk", "memory"):
+            raise Rejected("bad-argument", "kind is 'queue' or 'topic', confirm is 'disk' or 'memory'")
+        destination, operations = self._manager.create(_text(request, "name"), kind, confirm)
+        if not operations:
+            if destination.record.confirm != confirm:
+                reason = f"{destination.record.name!r} exists with confirm = {destination.record.confirm!r}"
+                raise Rejected("already-exists", reason)
+            return [_done(session, request, describe(destination))]
+        answer = _done(session, request, describe(destination))
+        return [self._manager.write_creation(destination, operations, answer)]
+
+    def _remove(self, session: bytes, request: Request) -> list[Command]:
+        destination = self._named(request)
+        reason = f"{destination.record.name!r} has been removed"
+        closings, operations = destination.remove("destination-removed", reason)
+        self._manager.forget(destination)
+        pending = PendingWrite(answers=[_done(session, request, {"removed": destination.record.name})])
+        return [*closings, self._manager.write(operations, pending, freeing=True)]
+
+    def _purge(self, session: bytes, request: Request) -> list[Command]:
+        purged, operations = self._named(request).purge()
+        answer = _done(session, request, {"purged": purged})
+        if not operations:
+            return [answer]
+        return [self._manager.write(operations, PendingWrite(answers=[answer]), freeing=True)]
+
+    def _remove_subscription(self, session: bytes, request: Request) -> list[Command]:
+        destination, name = self._named(request), _text(request, "subscription")
+        subscription = destination.subscriptions.get(name)
+        if subscription is None or not name or not subscription.durable:
+            reason = f"{destination.record.name!r} has no durable subscription {name!r}"
+            raise Rejected("unknown-subscription", reason)
+        if subscription.consumers:
+            raise Rejected("subscription-in-use", f"subscription {name!r} has an active consumer; close it first")
+        return destination.end_subscription(subscription, [_done(session, request, {"removed": name})])
+
+    def _browse(self, session: bytes, request: Request) -> list[Command]:
+        destination = self._named(request)
+        count = _number(request, "count", 100)
+        bytes_max = max(1, min(_number(request, "bytes_max", BROWSE_BYTES_MAX), BROWSE_BYTES_MAX))
+        position = max(_number(request, "position", 0), destination.first)
+        if position >= destination.readable or count <= 0:
+            return [_done(session, request, {"parts": [], "next": position, "end": destination.readable})]
+        asked = PendingRead(0, destination.record.name, position, destination.readable)
+        token = self._manager.pending_read(asked)
+        self._browsing[token] = (session, request.number, count)
+        return [Read(token, destination.identity, position, bytes_max, destination.readable)]
+
+    def browsed(self, asked: PendingRead, event: BatchesRead) -> list[Command]:
+        """Answer with the messages that were read and that some subscription has not settled."""
+        session, number, wanted = self._browsing.pop(event.token)
+        destination = self._manager.find(asked.subscription)
+        result: list[dict[str, int]] = []
+        payload: list[bytes] = []
+        for stored in event.batches:
+            if wanted <= 0 or destination is None:
+                break
+            if not isinstance(stored, StoredBatch):
+                continue
+            batch = Batch.trusted(stored.data)
+            base = stored.end - batch.count
+            for low, high in _unsettled(destination, max(base, asked.position), min(stored.end, asked.end)):
+                high = min(high, low + wanted)
+                if low < high:
+                    part = batch.slice(low - base, high - base)
+                    result.append({"position": low, "count": part.count, "bytes": len(part.data)})
+                    payload.append(part.data)
+                    wanted -= high - low
+        end = min(event.batches[-1].end, asked.end) if event.batches else asked.end
+        # An empty page is not the end: `next` tells where to go on.
+        answer = Reply(number, "", "", {"parts": result, "next": end, "end": asked.end})
+        return [ToSession(session, answer, b"".join(payload))]
+
+    # -- arguments -----------------------------------------------------------------------------------
+
+    def _named(self, request: Request) -> Destination:
+        name = _text(request, "name")
+        destination = self._manager.find(name)
+        if destination is None:
+            raise Rejected("unknown-destination", f"there is no destination {name!r}")
+        return destination
+
+
+def describe(destination: Destination) -> dict[str, Any]:
+    counters = destination.counters
+    readable = destination.readable
+    subscriptions = list(destination.subscriptions)
+    waiting = [s.waiting_count(readable) for s in subscriptions]
+    mean_bytes = counters.bytes_in / counters.messages_in if counters.messages_in else 0.0
+    return {
+        "name": destination.record.name,
+        "kind": destination.record.kind.name.lower(),
+        "confirm": destination.record.confirm,
+        "messages": max(waiting, default=0),
+        "bytes_mean": round(mean_bytes),
+        "first_position": destination.first,
+        "next_position": readable,
+        "producers": len(destination.producers.attached()),
+        "consumers": len(destination.consumers),
+        "in_flight": sum(s.in_flight_count() for s in subscriptions),
+        "messages_in": counters.messages_in,
+        "messages_out": counters.messages_out,
+        "settled": counters.settled,
+        "rejected": counters.rejected,
+        "expired": counters.expired,
+        "damaged": counters.damaged,
+        "blocked": destination.blocked,
+        "subscriptions": [
+            {
+                "name": s.name,
+                "durable": s.durable,
+                "messages": s.waiting_count(readable),
+                "in_flight": s.in_flight_count(),
+                "consumers": len(s.consumers),
+                "redelivered": s.redeliveries.count,
+            }
+            for s in subscriptions
+        ],
+    }
+
+
+def _unsettled(destination: Destination, low: int, high: int) -> list[tuple[int, int]]:
+    if len(destination.subscriptions) == 1:
+        (subscription,) = destination.subscriptions
+        return subscription.settled.gaps(max(low, subscription.cursor), high) if high > subscription.cursor else []
+    return [(low, high)] if low < high else []
+
+
+def _done(session: bytes, request: Request, result: Any) -> ToSession:
+    return ToSession(session, Reply(request.number, "", "", result))
+
+
+def _text(request: Request, key: str, default: str | None = None) -> str:
+    value = request.arguments.get(key, default)
+    if not isinstance(value, str):
+        raise Rejected("bad-argument", f"{request.command} needs {key!r} as a string")
+    return value
+
+
+def _number(request: Request, key: str, default: int) -> int:
+    value = request.arguments.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise Rejected("bad-argument", f"{request.command} needs {key!r} as a whole number")
+    return value

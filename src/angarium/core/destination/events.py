@@ -1,0 +1,121 @@
+"""What a message manager is told, and what it asks for.
+
+The same shapes serve the message manager and its destinations. `Written` and `BatchesRead` answer `Write` and `Read`
+by their token; answers to writes come in the order of the writes. Events and commands are structs: one is made for
+every frame, and a frozen dataclass takes five times as long.
+"""
+from dataclasses import dataclass
+from enum import IntEnum
+
+import msgspec
+
+from angarium.core.storage import Operation
+from angarium.core.wire.frames import Frame
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class FromSession(msgspec.Struct, frozen=True):
+    """A frame from the bus. Destination 0 is the message manager itself."""
+
+    session: bytes
+    destination: int
+    frame: Frame
+    payload: bytes = b""
+
+
+class Written(msgspec.Struct, frozen=True):
+    token: int
+
+
+class StoredBatch(msgspec.Struct, frozen=True):
+    end: int  # one past its last position
+    data: bytes
+
+
+class DamagedBatch(msgspec.Struct, frozen=True):
+    end: int
+    raw: bytes
+
+
+class BatchesRead(msgspec.Struct, frozen=True):
+    """The batches from the one that holds the wanted position on; empty if nothing is stored there."""
+
+    token: int
+    batches: list[StoredBatch | DamagedBatch]
+
+
+class WritesBlocked(msgspec.Struct, frozen=True):
+    """Nothing can be written for now. Writes asked for are kept and done when it is over."""
+
+    reason: str
+
+
+class WritesUnblocked(msgspec.Struct, frozen=True): ...
+
+
+class Tick(msgspec.Struct, frozen=True): ...
+
+
+Event = FromSession | Written | BatchesRead | WritesBlocked | WritesUnblocked | Tick
+
+# -- commands --------------------------------------------------------------------------------------
+
+
+class ToSession(msgspec.Struct, frozen=True):
+    session: bytes
+    frame: Frame
+    payload: bytes = b""
+
+
+class Write(msgspec.Struct, frozen=True):
+    """Make the operations durable, all or none, after every earlier Write."""
+
+    token: int
+    operations: list[Operation]
+    freeing: bool = False  # it makes room, so it may use the reserve of a full disk
+    patient: bool = False  # nobody waits for it
+
+
+class Read(msgspec.Struct, frozen=True):
+    token: int
+    destination: int
+    position: int
+    bytes_max: int  # stop after the batch that reaches this
+    end: int  # never at or beyond this position
+
+
+class Level(IntEnum):
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
+
+
+class Report(msgspec.Struct, frozen=True):
+    """An event for people: the log."""
+
+    level: Level
+    code: str
+    text: str
+
+
+Command = ToSession | Write | Read | Report
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationSettings:
+    # How long what a cut-off session holds is kept for it. Longer delays redelivery after a crash of a
+    # consumer; shorter risks a second delivery when a client needs longer to reconnect.
+    resume_grace_s: float = 2.0
+    # Producers whose sequence each destination remembers. Past it the least recently used one that is not
+    # connected is forgotten; if all are connected, a new one is refused.
+    producers_max: int = 10_000
+    # What one read for delivery asks of the store. Larger reads cost memory, smaller ones trips to the disk thread.
+    read_bytes_max: int = 1 << 20
+    # Destinations of one message manager. Past it creation is refused.
+    destinations_max: int = 100_000
+    # Consumers of one destination. Past it opening is refused.
+    consumers_max: int = 100_000

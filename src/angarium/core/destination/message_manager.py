@@ -1,0 +1,318 @@
+"""A message manager: the destinations it has, by name and by id, and what the bus brings for them.
+
+Frames for a destination go to that destination's machine; frames for destination 0 are the message manager's
+own: Locate (find or create by name) and administrative Requests. What breaks the protocol is answered with a Failure,
+on which the client manager closes the client's connection.
+"""
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from angarium.core.destination.administration import Administration
+from angarium.core.destination.destination import Destination
+from angarium.core.destination.events import (
+    BatchesRead,
+    Command,
+    DestinationSettings,
+    Event,
+    FromSession,
+    Level,
+    Report,
+    Tick,
+    ToSession,
+    Write,
+    WritesBlocked,
+    WritesUnblocked,
+    Written,
+)
+from angarium.core.destination.pending import PendingRead, PendingWrite
+from angarium.core.destination.records import DestinationRecord, parse_attached_key
+from angarium.core.destination.subscription import ConsumerKey, SubscriptionRecord
+from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError, StorageCorrupt
+from angarium.core.names import check_name
+from angarium.core.storage import Operation, Put, Table, delete_prefix, key_of
+from angarium.core.wire import frames
+from angarium.core.wire.frames import DestinationKind
+
+NEXT_DESTINATION_KEY = b"next-destination"
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class StoredState:
+    """The tables that a message manager needs in memory; they grow with destinations, not with messages."""
+
+    node: dict[bytes, bytes] = field(default_factory=dict)
+    destinations: dict[bytes, bytes] = field(default_factory=dict)
+    logs: dict[bytes, bytes] = field(default_factory=dict)
+    subscriptions: dict[bytes, bytes] = field(default_factory=dict)
+    producers: dict[bytes, bytes] = field(default_factory=dict)
+    attached: dict[bytes, bytes] = field(default_factory=dict)
+
+
+class MessageManager:
+    def __init__(self, settings: DestinationSettings, *, wall_ms_at_zero: float) -> None:
+        self._settings = settings
+        self._wall_ms_at_zero = wall_ms_at_zero
+        self.destinations: dict[int, Destination] = {}
+        self._by_name: dict[str, Destination] = {}
+        self._next_destination = 1
+        self._token = 0
+        self._writes: dict[int, PendingWrite] = {}
+        self._reads: dict[int, PendingRead] = {}
+        self._creations: dict[int, PendingWrite] = {}  # destinations whose record is not yet durable
+        self._timed: dict[int, Destination] = {}  # destinations that have a deadline
+        self._blocked = ""
+        self._administration = Administration(self)
+
+    # -- start -------------------------------------------------------------------------------------
+
+    def restore(self, state: StoredState, *, now: float) -> list[Command]:
+        """Take up what was stored; to be called once, before any event."""
+        next_destination = state.node.get(NEXT_DESTINATION_KEY)
+        if next_destination is not None:
+            self._next_destination = int.from_bytes(next_destination, "big")
+        for key, value in state.destinations.items():
+            identity = int.from_bytes(key, "big")
+            record = _decode(value, DestinationRecord, f"destination {identity}")
+            self._add(identity, record)
+            self._next_destination = max(self._next_destination, identity + 1)
+        logs: dict[int, dict[int, int]] = {}
+        for key, value in state.logs.items():
+            logs.setdefault(int.from_bytes(key[:8], "big"), {})[key[8]] = int.from_bytes(value, "big")
+        for identity, destination in self.destinations.items():
+            destination.restore_log(logs.get(identity, {}), now=now)
+        self._restore_subscriptions(state, now)
+        for key, value in state.producers.items():
+            if (destination := self.destinations.get(int.from_bytes(key[:8], "big"))) is not None:
+                destination.producers.restore(key[8:], value)
+        for destination in self.destinations.values():
+            destination.producers.sort_restored()
+            self._note_deadline(destination)
+        return self._sweep(state)
+
+    def _sweep(self, state: StoredState) -> list[Command]:
+        """Delete what belongs to no destination: writes that overtook, on a full disk, its removal."""
+        keys = (*state.logs, *state.subscriptions, *state.producers, *state.attached)
+        strays = {int.from_bytes(key[:8], "big") for key in keys} - self.destinations.keys()
+        operations: list[Operation] = [
+            delete_prefix(table, identity) for identity in sorted(strays) for table in Table if table != Table.NODE
+        ]
+        return [self.write(operations, PendingWrite(), freeing=True)] if operations else []
+
+    def _restore_subscriptions(self, state: StoredState, now: float) -> None:
+        attached: dict[tuple[int, str], list[ConsumerKey]] = {}
+        for key in state.attached:
+            identity, consumer, name = parse_attached_key(key)
+            attached.setdefault((identity, name), []).append(consumer)
+        for key, value in state.subscriptions.items():
+            identity, name = int.from_bytes(key[:8], "big"), key[8:].decode()
+            if (destination := self.destinations.get(identity)) is not None:
+                record = _decode(value, SubscriptionRecord, f"subscription {name!r} of {destination.record.name!r}")
+                destination.restore_subscription(name, record, attached.get((identity, name), []), now=now)
+
+    def _add(self, identity: int, record: DestinationRecord) -> Destination:
+        destination = Destination(
+            identity,
+            record,
+            self._settings,
+            write_token=self._pending_write,
+            read_token=self._pending_read,
+            wall_ms_at_zero=self._wall_ms_at_zero,
+        )
+        destination.blocked = self._blocked
+        self.destinations[identity] = self._by_name[record.name] = destination
+        return destination
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def deadline(self) -> float | None:
+        return min((d for x in self._timed.values() if (d := x.deadline()) is not None), default=None)
+
+    def handle(self, event: Event, *, now: float) -> list[Command]:
+        match event:
+            case FromSession(session, identity, frame, payload):
+                try:
+                    if identity == 0:
+                        return self._own_frame(session, frame)
+                    return self._destination_frame(session, identity, frame, payload, now)
+                except RemoteProtocolError as error:
+                    return [ToSession(session, frames.Failure(error.code, error.reason))]
+            case Written(token):
+                return self._written(self._writes.pop(token))
+            case BatchesRead(token, _):
+                asked = self._reads.pop(token)
+                if asked.destination == 0:
+                    return self._administration.browsed(asked, event)
+                destination = self.destinations.get(asked.destination)
+                return [] if destination is None else destination.batches_read(asked, event, now=now)
+            case WritesBlocked(reason):
+                return self._set_blocked(reason)
+            case WritesUnblocked():
+                return self._set_blocked("")
+            case Tick():
+                commands: list[Command] = []
+                for destination in list(self._timed.values()):
+                    commands += destination.tick(now)
+                    self._note_deadline(destination)
+                return commands
+
+    def _note_deadline(self, destination: Destination) -> None:
+        if destination.deadline() is None:
+            self._timed.pop(destination.identity, None)
+        else:
+            self._timed[destination.identity] = destination
+
+    def _destination_frame(
+        self, session: bytes, identity: int, frame: frames.Frame, payload: bytes, now: float
+    ) -> list[Command]:
+        destination = self.destinations.get(identity)
+        if destination is None:
+            return _removed(session, frame)
+        match frame:
+            case frames.Publish():
+                return destination.publish(session, frame, payload, now=now)
+            case frames.Settle():
+                return destination.settle(session, frame)
+            case frames.Credit():
+                return destination.credit(session, frame)
+            case frames.ProducerOpen():
+                return destination.producer_open(session, frame, now=now)
+            case frames.ConsumerOpen():
+                return destination.consumer_open(session, frame, now=now)
+            case frames.Stall(stalled):
+                return destination.stall(session, stalled)
+            case frames.SessionEnded(closed):
+                commands = destination.session_ended(session, closed=closed, now=now)
+                self._note_deadline(destination)
+                return commands
+            case frames.ProducerClose(producer):
+                return destination.producer_close(session, producer, forget=True)
+            case frames.ConsumerClose(consumer_number, unsubscribe):
+                commands = destination.consumer_close(session, consumer_number, now=now, unsubscribe=unsubscribe)
+                self._note_deadline(destination)
+                return commands
+        raise LocalProtocolError(f"{type(frame).__name__} is not for a destination")
+
+    def _own_frame(self, session: bytes, frame: frames.Frame) -> list[Command]:
+        match frame:
+            case frames.Locate():
+                return self._locate(session, frame)
+            case frames.Request():
+                return self._administration.request(session, frame)
+        raise LocalProtocolError(f"{type(frame).__name__} is not for a message manager")
+
+    # -- destinations by name ------------------------------------------------------------------------
+
+    def find(self, name: str) -> Destination | None:
+        return self._by_name.get(name)
+
+    def _locate(self, session: bytes, frame: frames.Locate) -> list[Command]:
+        try:
+            destination, operations = self.create(frame.name, frame.destination_kind)
+        except Rejected as refusal:
+            located = frames.Located(
+                frame.name, frame.destination_kind, 0, frame.destination_kind, refusal.code, refusal.reason
+            )
+            return [ToSession(session, located)]
+        located = frames.Located(
+            frame.name, frame.destination_kind, destination.identity, destination.record.kind
+        )
+        answer = ToSession(session, located)
+        if operations:
+            return [self.write_creation(destination, operations, answer)]
+        if (creation := self._creations.get(destination.identity)) is not None:
+            creation.answers.append(answer)
+            return []
+        return [answer]
+
+    def write_creation(self, destination: Destination, operations: list[Operation], answer: ToSession) -> Write:
+        """Whoever asks for the destination before it is durable is answered then."""
+        pending = self._creations[destination.identity] = PendingWrite([answer], created=destination.identity)
+        return self.write(operations, pending)
+
+    def create(
+        self, name: str, kind: DestinationKind, confirm: str = "disk"
+    ) -> tuple[Destination, list[Operation]]:
+        """Find the destination, or create it with the operations that have to be written."""
+        known = self._by_name.get(name)
+        if known is not None:
+            if kind not in (DestinationKind.ANY, known.record.kind):
+                have, want = known.record.kind.name.lower(), kind.name.lower()
+                raise Rejected("wrong-kind", f"{name!r} is a {have}, not a {want}")
+            return known, []
+        check_name(name)
+        if len(self.destinations) >= self._settings.destinations_max:
+            reason = f"{len(self.destinations)} destinations exist: the most is destinations_max; remove some first"
+            raise Rejected("too-many-destinations", reason)
+        record = DestinationRecord(name, kind or DestinationKind.QUEUE, confirm)
+        identity, self._next_destination = self._next_destination, self._next_destination + 1
+        destination = self._add(identity, record)
+        return destination, [
+            Put(Table.DESTINATION, key_of(identity), msgspec.msgpack.encode(record)),
+            Put(Table.NODE, NEXT_DESTINATION_KEY, self._next_destination.to_bytes(8, "big")),
+        ]
+
+    def forget(self, destination: Destination) -> None:
+        del self.destinations[destination.identity], self._by_name[destination.record.name]
+        self._timed.pop(destination.identity, None)
+
+    # -- writes and reads ------------------------------------------------------------------------------
+
+    def write(self, operations: list[Operation], pending: PendingWrite, *, freeing: bool = False) -> Write:
+        return Write(self._pending_write(pending), operations, freeing)
+
+    def _pending_write(self, pending: PendingWrite) -> int:
+        self._token += 1
+        self._writes[self._token] = pending
+        return self._token
+
+    def _pending_read(self, pending: PendingRead) -> int:
+        self._token += 1
+        self._reads[self._token] = pending
+        return self._token
+
+    def pending_read(self, pending: PendingRead) -> int:
+        return self._pending_read(pending)
+
+    def _written(self, pending: PendingWrite) -> list[Command]:
+        if pending.created:
+            self._creations.pop(pending.created, None)
+        destination = self.destinations.get(pending.destination)
+        return list(pending.answers) if destination is None else destination.written(pending)
+
+    def _set_blocked(self, reason: str) -> list[Command]:
+        self._blocked = reason
+        text = f"writes are blocked: {reason}" if reason else "writes are possible again"
+        level = Level.ERROR if reason else Level.INFO
+        commands: list[Command] = [Report(level, "disk-blocked" if reason else "disk-unblocked", text)]
+        for destination in self.destinations.values():
+            commands += destination.set_blocked(reason)
+        return commands
+
+    def check(self) -> None:
+        """Assert the invariants of every destination. For tests and the simulator."""
+        for destination in self.destinations.values():
+            assert max(destination.first, destination.readable) <= destination.next
+            for subscription in destination.subscriptions:
+                subscription.check(destination.next)
+
+
+def _removed(session: bytes, frame: frames.Frame) -> list[Command]:
+    code, reason = "destination-removed", "the destination has been removed"
+    match frame:
+        case frames.Publish(number) | frames.ProducerOpen(number):
+            return [ToSession(session, frames.ProducerClosed(number, code, reason))]
+        case frames.ConsumerOpen(number):
+            return [ToSession(session, frames.ConsumerClosed(number, code, reason))]
+        case frames.ConsumerClose(number):
+            return [ToSession(session, frames.ConsumerClosed(number))]
+    return []
+
+
+def _decode(value: bytes, kind: type[_T], what: str) -> _T:
+    try:
+        return msgspec.msgpack.decode(value, type=kind)
+    except msgspec.DecodeError as error:
+        raise StorageCorrupt(f"{what}: {error}") from None

@@ -1,0 +1,119 @@
+"""The producers of one log: who may append, and which sequence each has reached.
+
+A producer numbers its messages 1, 2, 3, ... The log remembers the last number of each producer, also across restarts,
+so that resending is always safe: what is known is skipped, a gap is an error. Records of producers that closed cleanly
+are dropped at once; of others the most recently used `producers_max` are kept.
+"""
+import struct
+from dataclasses import dataclass
+
+from angarium.core.errors import Rejected, RemoteProtocolError
+from angarium.core.ids import format_id
+
+_RECORD = struct.Struct("<Qq")
+
+
+@dataclass(slots=True)
+class Producer:
+    identity: bytes
+    accepted: int = 0  # last sequence that was given a position
+    confirmed: int = 0  # last sequence that is as durable as the destination promises
+    used_ms: int = 0
+    session: bytes | None = None  # who has it open
+    number: int = 0
+
+    def record(self) -> bytes:
+        return _RECORD.pack(self.accepted, self.used_ms)
+
+
+class ProducerTable:
+    def __init__(self, *, producers_max: int) -> None:
+        self._producers_max = producers_max
+        self._by_identity: dict[bytes, Producer] = {}  # least recently opened first
+        self._by_session: dict[bytes, dict[int, Producer]] = {}
+
+    def restore(self, identity: bytes, record: bytes) -> None:
+        accepted, used_ms = _RECORD.unpack(record)
+        self._by_identity[identity] = Producer(identity, accepted, accepted, used_ms)
+
+    def sort_restored(self) -> None:
+        ordered = sorted(self._by_identity.values(), key=lambda producer: producer.used_ms)
+        self._by_identity = {producer.identity: producer for producer in ordered}
+
+    def __len__(self) -> int:
+        return len(self._by_identity)
+
+    def attached(self) -> list[Producer]:
+        return [producer for numbers in self._by_session.values() for producer in numbers.values()]
+
+    def of_session(self, session: bytes) -> list[Producer]:
+        return list(self._by_session.get(session, {}).values())
+
+    def open(self, session: bytes, number: int, identity: bytes, confirmed: int) -> tuple[Producer, list[bytes]]:
+        """Open or resume; return the producer and the identities that were forgotten to make room."""
+        producer = self._by_identity.pop(identity, None)
+        forgotten: list[bytes] = []
+        if producer is None:
+            forgotten = self._make_room()
+            # A producer that we no longer know goes on where it says it is.
+            producer = Producer(identity, confirmed, confirmed)
+        else:
+            if producer.session is not None:
+                self._unlink(producer.session, producer.number)
+            # Confirmed from memory and then lost with a crash: it is not sent again, the log goes on behind it.
+            producer.accepted = max(producer.accepted, confirmed)
+            producer.confirmed = max(producer.confirmed, confirmed)
+        producer.session, producer.number = session, number
+        self._by_identity[identity] = producer
+        self._by_session.setdefault(session, {})[number] = producer
+        return producer, forgotten
+
+    def _make_room(self) -> list[bytes]:
+        forgotten: list[bytes] = []
+        if len(self._by_identity) >= self._producers_max:
+            for identity, producer in list(self._by_identity.items()):
+                if producer.session is None:
+                    del self._by_identity[identity]
+                    forgotten.append(identity)
+                    if len(self._by_identity) < self._producers_max:
+                        break
+            else:
+                reason = f"{len(self._by_identity)} producers are connected: the most is {self._producers_max}"
+                raise Rejected("too-many-producers", reason)
+        return forgotten
+
+    def confirm(self, identity: bytes, sequence: int) -> Producer | None:
+        """Note that the sequence is confirmed; None if that was known, or the producer no longer is."""
+        producer = self._by_identity.get(identity)
+        if producer is None or producer.confirmed >= sequence:
+            return None
+        producer.confirmed = sequence
+        return producer
+
+    def get(self, session: bytes, number: int) -> Producer | None:
+        numbers = self._by_session.get(session)
+        return None if numbers is None else numbers.get(number)
+
+    def first_new(self, producer: Producer, first: int, last: int) -> int | None:
+        """The first of the sequences first..last that is new; None if all are known. A gap is the peer's error."""
+        expected = producer.accepted + 1
+        if first > expected:
+            reason = f"producer {format_id(producer.identity)}: sequence {first} where {expected} is next"
+            raise RemoteProtocolError("sequence-gap", reason)
+        return None if last < expected else expected
+
+    def detach(self, session: bytes, number: int, *, forget: bool) -> Producer | None:
+        """The producer is no longer open; if closed by its client, it will never resume and is forgotten."""
+        producer = self._unlink(session, number)
+        if producer is not None:
+            producer.session = None
+            if forget:
+                del self._by_identity[producer.identity]
+        return producer
+
+    def _unlink(self, session: bytes, number: int) -> Producer | None:
+        numbers = self._by_session.get(session, {})
+        producer = numbers.pop(number, None)
+        if not numbers:
+            self._by_session.pop(session, None)
+        return producer

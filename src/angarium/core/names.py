@@ -1,0 +1,24 @@
+"""Names of destinations and subscriptions: what is allowed, in one place.
+
+A name is dot-separated segments of ASCII letters, digits, `-` and `_`. A leading underscore is reserved
+for well-known destinations (`_ADMIN`, `_LOG`, `_DMQ`), which clients cannot create.
+"""
+import re
+
+from angarium.core.errors import Rejected
+
+NAME_CHARACTERS_MAX = 255
+_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+
+
+def check_name(name: str, *, what: str = "destination") -> None:
+    """Raise `Rejected` with code `bad-name` or `reserved-name` if a client may not use the name."""
+    if len(name) > NAME_CHARACTERS_MAX:
+        raise Rejected("bad-name", f"{what} name of {len(name)} characters exceeds {NAME_CHARACTERS_MAX}")
+    if not _NAME.fullmatch(name):
+        raise Rejected(
+            "bad-name",
+            f"{what} name {name!r}: use letters, digits, '-' and '_' in segments separated by single dots",
+        )
+    if name.startswith("_"):
+        raise Rejected("reserved-name", f"{what} name {name!r}: a leading underscore is reserved")

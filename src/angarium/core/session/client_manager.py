@@ -1,0 +1,259 @@
+"""A client manager: connections, the sessions on them, and the way between them and the bus.
+
+    connection:  GREETING --Hello--> OPEN --Goodbye, Failure, lost--> (gone)
+
+A connection carries many sessions; session 0 is the connection itself and takes only requests. A peer that breaks the
+protocol gets a Failure frame with a stable code, its connection is closed, its sessions are cut off as after a lost
+connection, and nobody else notices. Sessions are known by identity: a session resumed on a new connection is taken away
+from an older one.
+"""
+from dataclasses import dataclass, field
+
+from angarium.core.destination.events import Level, Report
+from angarium.core.errors import RemoteProtocolError
+from angarium.core.ids import GLOBAL_ID_BYTES, GlobalIds, format_id
+from angarium.core.session.events import (
+    CloseConnection,
+    Command,
+    ConnectionLost,
+    ConnectionOpened,
+    ConnectionStalled,
+    Event,
+    FramesReceived,
+    FromBus,
+    InputRefused,
+    SendFrame,
+    SessionSettings,
+    ShutDown,
+    Tick,
+)
+from angarium.core.session.session import Session
+from angarium.core.wire import frames
+from angarium.core.wire.codec import Received
+
+
+@dataclass(slots=True)
+class Connection:
+    number: int
+    peer: str
+    greeted: bool = False
+    stalled: bool = False
+    sent_at: float = 0.0
+    client: str = ""
+    sessions: dict[int, Session] = field(default_factory=dict)
+
+
+class ClientManager:
+    def __init__(self, settings: SessionSettings, ids: GlobalIds, *, node: str, incarnation: bytes) -> None:
+        self._settings = settings
+        self._ids = ids
+        self._node = node
+        self._incarnation = incarnation
+        self._connections: dict[int, Connection] = {}
+        self._sessions: dict[bytes, Session] = {}
+        self._heartbeat_at: float | None = None
+        self._pings = 0
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    @property
+    def session_count(self) -> int:
+        return len(self._sessions) - len(self._connections)
+
+    def deadline(self) -> float | None:
+        return self._heartbeat_at
+
+    def handle(self, event: Event, *, now: float) -> list[Command]:
+        match event:
+            case FramesReceived(number, received):
+                return self._frames(number, received, now)
+            case FromBus(identity, frame, payload):
+                session = self._sessions.get(identity)
+                if session is None:
+                    return []  # it has just gone, and its destinations are being told
+                if isinstance(frame, frames.Failure):
+                    return self._fail(self._connections[session.connection], frame.code, frame.reason)
+                return self._sent(session.bus_frame(frame, payload), now)
+            case ConnectionStalled(number, stalled):
+                return self._stalled(number, stalled)
+            case ConnectionOpened(number, peer):
+                return self._opened(number, peer, now)
+            case ConnectionLost(number):
+                return self._lost(number)
+            case InputRefused(number, code, reason):
+                connection = self._connections.get(number)
+                return [] if connection is None else self._fail(connection, code, reason)
+            case Tick():
+                return self._heartbeat(now)
+            case ShutDown(reason):
+                return self._shut_down(reason)
+
+    # -- connections -----------------------------------------------------------------------------------
+
+    def _opened(self, number: int, peer: str, now: float) -> list[Command]:
+        if len(self._connections) >= self._settings.connections_max:
+            reason = f"this node has connections_max {self._settings.connections_max} connections; try another"
+            return [SendFrame(number, 0, frames.Failure("too-many-connections", reason)), CloseConnection(number)]
+        connection = Connection(number, peer, sent_at=now)
+        self._connections[number] = connection
+        self._add_session(connection, 0, self._ids.next())
+        if self._heartbeat_at is None:
+            self._heartbeat_at = now + self._settings.heartbeat_s / 2
+        return []
+
+    def _add_session(self, connection: Connection, number: int, identity: bytes) -> Session:
+        session = Session(connection.number, number, identity, self._settings, self._ids)
+        connection.sessions[number] = session
+        self._sessions[identity] = session
+        return session
+
+    def _frames(self, number: int, received: list[Received], now: float) -> list[Command]:
+        connection = self._connections.get(number)
+        if connection is None:
+            return []
+        commands: list[Command] = []
+        try:
+            for item in received:
+                commands += self._frame(connection, item)
+                if number not in self._connections:
+                    break
+        except RemoteProtocolError as error:
+            commands += self._fail(connection, error.code, error.reason)
+        return self._sent(commands, now)
+
+    def _frame(self, connection: Connection, received: Received) -> list[Command]:
+        number, frame, payload = received
+        if not connection.greeted:
+            return self._greet(connection, frame)
+        match frame:
+            case frames.SessionOpen(identity):
+                return self._open_session(connection, number, identity)
+            case frames.SessionClose():
+                return self._close_session(connection, number)
+            case frames.Ping(ping):
+                return [SendFrame(connection.number, 0, frames.Pong(ping))]
+            case frames.Pong():
+                return []
+            case frames.Goodbye():
+                return [*self._end(connection, closed=True), CloseConnection(connection.number)]
+        session = connection.sessions.get(number)
+        if session is None:
+            raise RemoteProtocolError("not-open", f"session {number} is not open")
+        if number == 0 and not isinstance(frame, frames.Request):
+            raise RemoteProtocolError("unexpected-frame", f"{type(frame).__name__} needs a session")
+        return session.client_frame(frame, payload)
+
+    def _greet(self, connection: Connection, frame: frames.Frame) -> list[Command]:
+        if not isinstance(frame, frames.Hello):
+            raise RemoteProtocolError("unexpected-frame", f"{type(frame).__name__} before Hello")
+        if frame.version != frames.PROTOCOL_VERSION:
+            reason = f"protocol version {frame.version}: this node speaks {frames.PROTOCOL_VERSION}"
+            raise RemoteProtocolError("version-unsupported", reason)
+        connection.greeted = True
+        connection.client = frame.client
+        settings = self._settings
+        welcome = frames.Welcome(
+            frames.PROTOCOL_VERSION,
+            self._node,
+            self._incarnation,
+            settings.frame_bytes_max,
+            settings.body_bytes_max,
+            settings.unconfirmed_bytes_max,
+            settings.heartbeat_s,
+        )
+        return [SendFrame(connection.number, 0, welcome)]
+
+    def _fail(self, connection: Connection, code: str, reason: str) -> list[Command]:
+        text = f"connection from {connection.peer} closed: {code}: {reason}"
+        return [
+            Report(Level.WARNING, code, text),
+            SendFrame(connection.number, 0, frames.Failure(code, reason)),
+            *self._end(connection, closed=False),
+            CloseConnection(connection.number),
+        ]
+
+    def _lost(self, number: int) -> list[Command]:
+        connection = self._connections.get(number)
+        return [] if connection is None else self._end(connection, closed=False)
+
+    def _end(self, connection: Connection, *, closed: bool) -> list[Command]:
+        commands: list[Command] = []
+        del self._connections[connection.number]
+        for session in connection.sessions.values():
+            del self._sessions[session.identity]
+            commands += session.tell_destinations(frames.SessionEnded(closed))
+        if not self._connections:
+            self._heartbeat_at = None
+        return commands
+
+    def _stalled(self, number: int, stalled: bool) -> list[Command]:
+        connection = self._connections.get(number)
+        if connection is None or connection.stalled == stalled:
+            return []
+        connection.stalled = stalled
+        return [command for session in connection.sessions.values() for command in session.stall(stalled)]
+
+    def _shut_down(self, reason: str) -> list[Command]:
+        commands: list[Command] = []
+        for connection in list(self._connections.values()):
+            commands.append(SendFrame(connection.number, 0, frames.Goodbye(reason)))
+            commands += self._end(connection, closed=False)
+            commands.append(CloseConnection(connection.number))
+        return commands
+
+    # -- sessions --------------------------------------------------------------------------------------
+
+    def _open_session(self, connection: Connection, number: int, identity: bytes) -> list[Command]:
+        if number in connection.sessions:
+            raise RemoteProtocolError("number-in-use", f"session {number} is open already")
+        if len(connection.sessions) > self._settings.sessions_max:
+            raise RemoteProtocolError("too-many-sessions", f"connection has sessions_max {self._settings.sessions_max}")
+        if identity and len(identity) != GLOBAL_ID_BYTES:
+            raise RemoteProtocolError("bad-frame", f"session identity of {len(identity)} bytes")
+        commands = self._take_over(identity) if identity in self._sessions else []
+        session = self._add_session(connection, number, identity or self._ids.next())
+        session.stall(connection.stalled)
+        commands.append(SendFrame(connection.number, number, frames.SessionOpened(session.identity)))
+        return commands
+
+    def _take_over(self, identity: bytes) -> list[Command]:
+        session = self._sessions.pop(identity)
+        if session.number == 0:
+            self._sessions[identity] = session
+            raise RemoteProtocolError("bad-frame", "the identity is that of a connection")
+        del self._connections[session.connection].sessions[session.number]
+        reason = f"session {format_id(identity)} goes on over another connection"
+        commands: list[Command] = [
+            SendFrame(session.connection, session.number, frames.SessionClosed("session-taken", reason))
+        ]
+        return commands + session.tell_destinations(frames.SessionEnded(closed=False))
+
+    def _close_session(self, connection: Connection, number: int) -> list[Command]:
+        session = connection.sessions.get(number)
+        if session is None or number == 0:
+            raise RemoteProtocolError("not-open", f"session {number} is not open")
+        del connection.sessions[number], self._sessions[session.identity]
+        closed = SendFrame(connection.number, number, frames.SessionClosed())
+        return [*session.tell_destinations(frames.SessionEnded(closed=True)), closed]
+
+    # -- heartbeat -------------------------------------------------------------------------------------
+
+    def _sent(self, commands: list[Command], now: float) -> list[Command]:
+        for command in commands:
+            if isinstance(command, SendFrame):
+                connection = self._connections.get(command.connection)
+                if connection is not None:
+                    connection.sent_at = now
+        return commands
+
+    def _heartbeat(self, now: float) -> list[Command]:
+        """Twice in each heartbeat time, say something on every connection that was silent for half of it."""
+        if self._heartbeat_at is None or now < self._heartbeat_at:
+            return []
+        half = self._settings.heartbeat_s / 2
+        self._heartbeat_at = now + half
+        self._pings += 1
+        silent = [c for c in self._connections.values() if c.greeted and now - c.sent_at >= half]
+        return self._sent([SendFrame(c.number, 0, frames.Ping(self._pings)) for c in silent], now)

@@ -1,0 +1,111 @@
+"""What a client manager is told, and what it asks for."""
+from dataclasses import dataclass
+
+import msgspec
+
+from angarium.core.destination.events import Report
+from angarium.core.wire.codec import Received
+from angarium.core.wire.frames import Frame
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class ConnectionOpened(msgspec.Struct, frozen=True):
+    connection: int
+    peer: str  # for people
+
+
+class FramesReceived(msgspec.Struct, frozen=True):
+    connection: int
+    received: list[Received]
+
+
+class InputRefused(msgspec.Struct, frozen=True):
+    """The bytes of the connection are no frames."""
+
+    connection: int
+    code: str
+    reason: str
+
+
+class ConnectionStalled(msgspec.Struct, frozen=True):
+    """The connection's output has piled up to its limit (or has drained again)."""
+
+    connection: int
+    stalled: bool
+
+
+class ConnectionLost(msgspec.Struct, frozen=True):
+    connection: int
+
+
+class FromBus(msgspec.Struct, frozen=True):
+    session: bytes
+    frame: Frame
+    payload: bytes = b""
+
+
+class Tick(msgspec.Struct, frozen=True): ...
+
+
+class ShutDown(msgspec.Struct, frozen=True):
+    reason: str
+
+
+Event = (
+    ConnectionOpened | FramesReceived | InputRefused | ConnectionStalled | ConnectionLost | FromBus | Tick | ShutDown
+)
+
+# -- commands --------------------------------------------------------------------------------------
+
+
+class SendFrame(msgspec.Struct, frozen=True):
+    connection: int
+    session: int
+    frame: Frame
+    payload: bytes = b""
+
+
+class CloseConnection(msgspec.Struct, frozen=True):
+    """Close after what was sent before has left."""
+
+    connection: int
+
+
+class ToBus(msgspec.Struct, frozen=True):
+    """Destination 0 is the message manager itself."""
+
+    session: bytes
+    destination: int
+    frame: Frame
+    payload: bytes = b""
+
+
+class AskNode(msgspec.Struct, frozen=True):
+    """A request about the node itself; answered with FromBus(session, Reply)."""
+
+    session: bytes
+    frame: Frame
+
+
+Command = SendFrame | CloseConnection | ToBus | AskNode | Report
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    # Longest frame accepted. It bounds what one connection can make us buffer.
+    frame_bytes_max: int = 8 << 20
+    # Longest body of one message; larger ones do not fit a frame together with their properties.
+    body_bytes_max: int = 4 << 20
+    # Published and unconfirmed in one session. Enough to keep the disk busy, little enough for many sessions.
+    unconfirmed_bytes_max: int = 8 << 20
+    # We send something at least this often, so that a client notices when we are gone.
+    heartbeat_s: float = 5.0
+    # Sessions of one connection, and producers and consumers of one session. Past it opening is refused.
+    sessions_max: int = 1_000
+    links_max: int = 10_000
+    # Client connections of this node. Past it new ones are told so and closed.
+    connections_max: int = 20_000

@@ -1,0 +1,51 @@
+"""What the machines ask of a disk: tables of ordered byte keys, written in atomic groups.
+
+Every operation is idempotent, so replaying a group that was already applied changes nothing. The layout of keys
+and values belongs to the machines that write them; the store knows only tables.
+"""
+from enum import IntEnum
+
+import msgspec
+
+
+class Table(IntEnum):
+    NODE = 1  # what this node remembers of itself
+    DESTINATION = 2  # destination id -> name, kind, settings
+    LOG = 3  # destination id -> first and next position
+    BATCH = 4  # destination id, end position -> batch as published
+    SUBSCRIPTION = 5  # destination id, subscription id -> cursor, settled ranges, ...
+    PRODUCER = 6  # destination id, producer id -> last sequence
+    DAMAGED = 7  # destination id, end position -> bytes that failed their checksum
+    ATTACHED = 8  # destination id, session, consumer number, subscription id -> nothing
+
+
+class Put(msgspec.Struct, frozen=True):
+    table: Table
+    key: bytes
+    value: bytes
+
+
+class DeleteRange(msgspec.Struct, frozen=True):
+    table: Table
+    low: bytes  # inclusive
+    high: bytes  # exclusive
+
+
+Operation = Put | DeleteRange
+
+
+def key_of(destination: int, suffix: bytes = b"") -> bytes:
+    return destination.to_bytes(8, "big") + suffix
+
+
+def position_key(destination: int, end: int) -> bytes:
+    """Batches are keyed by where they end: the batch that holds position p is the first key at or after p + 1."""
+    return destination.to_bytes(8, "big") + end.to_bytes(8, "big")
+
+
+def delete_key(table: Table, key: bytes) -> DeleteRange:
+    return DeleteRange(table, key, key + b"\0")
+
+
+def delete_prefix(table: Table, destination: int) -> DeleteRange:
+    return DeleteRange(table, key_of(destination), key_of(destination + 1))

@@ -1,0 +1,348 @@
+"""Every frame of the protocol, as a type.
+
+A frame is a fixed header, a MessagePack array (`meta`: the fields below, in order) and, for a few, a payload.
+`wire.codec` turns them into bytes and back. The same frames travel between client and client manager and, inside
+an envelope that names session and destination, on the bus. New fields may only be appended, with a default: a
+peer ignores those that it does not know.
+
+`session` numbers are the client's; 0 is the connection itself. `producer` and `consumer` numbers are the
+client's too, unique within their session.
+"""
+from enum import IntEnum
+from typing import Any, ClassVar
+
+import msgspec
+
+from angarium.core.ranges import Range
+
+PROTOCOL_VERSION = 1
+
+
+class DestinationKind(IntEnum):
+    ANY = 0  # in a request: whatever exists; a queue if nothing does
+    QUEUE = 1
+    TOPIC = 2
+
+
+class Outcome(IntEnum):
+    SETTLE = 1  # done with: never delivered again
+    REJECT = 2  # cannot be processed: taken off the subscription and counted as rejected
+    RELEASE = 3  # give it back: delivered again, with a higher redelivery count
+
+
+class Start(IntEnum):
+    """Where a new subscription begins; one that exists goes on where it was."""
+
+    NEXT = 0  # with the first message published from now on
+    OLDEST = 1  # with the oldest message still stored
+
+
+class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    kind: ClassVar[int]
+
+
+# -- the connection ------------------------------------------------------------------------------
+
+
+class Hello(Frame, frozen=True):
+    """The client's first frame."""
+
+    kind = 1
+    version: int
+    client: str  # free text for people: program and host
+    product: str  # library and version
+
+
+class Welcome(Frame, frozen=True):
+    """The client manager's answer: from here on, sessions may be opened."""
+
+    kind = 2
+    version: int
+    node: str  # name of the node, for people
+    incarnation: bytes  # a global id, fresh at each start of the node
+    frame_bytes_max: int  # a longer frame closes the connection
+    body_bytes_max: int  # of one message
+    unconfirmed_bytes_max: int  # of published and unconfirmed batches in one session
+    heartbeat_s: float  # the client manager sends something at least this often
+    addresses: list[str] = []  # other client managers of the cluster
+
+
+class Ping(Frame, frozen=True):
+    """Asks for a Pong with the same number."""
+
+    kind = 3
+    number: int
+
+
+class Pong(Frame, frozen=True):
+    kind = 4
+    number: int
+
+
+class Goodbye(Frame, frozen=True):
+    """Sender will close the connection; nothing is wrong."""
+
+    kind = 5
+    reason: str
+
+
+class Failure(Frame, frozen=True):
+    """The peer broke the protocol; the connection is closed after this frame."""
+
+    kind = 6
+    code: str
+    reason: str
+
+
+# -- sessions ------------------------------------------------------------------------------------
+
+
+class SessionOpen(Frame, frozen=True):
+    kind = 10
+    identity: bytes = b""  # empty: a new session; else the one to resume
+
+
+class SessionOpened(Frame, frozen=True):
+    kind = 11
+    identity: bytes
+
+
+class SessionClose(Frame, frozen=True):
+    """Ends producers and consumers; unsettled messages go back. The client has waited for its confirms before."""
+
+    kind = 12
+
+
+class SessionClosed(Frame, frozen=True):
+    """Answer to SessionClose (code empty), or the broker's own decision (`session-taken`)."""
+
+    kind = 13
+    code: str = ""
+    reason: str = ""
+
+
+# -- producing -----------------------------------------------------------------------------------
+
+
+class ProducerOpen(Frame, frozen=True):
+    kind = 20
+    producer: int
+    destination: str
+    destination_kind: DestinationKind
+    identity: bytes = b""  # empty: a new producer; else the one to resume
+    confirmed: int = 0  # every sequence up to here is known to be confirmed
+    attachment: bytes = b""  # on the bus: of the session to this connection; the answer repeats it
+
+
+class ProducerOpened(Frame, frozen=True):
+    kind = 21
+    producer: int
+    identity: bytes
+    sequence: int  # the last sequence the log has accepted: resend what follows
+    attachment: bytes = b""
+
+
+class Publish(Frame, frozen=True):
+    """Payload: one batch whose producer is the identity of this producer."""
+
+    kind = 22
+    producer: int
+
+
+class Confirm(Frame, frozen=True):
+    """Every message up to and including `sequence` is as durable as its destination promises."""
+
+    kind = 23
+    producer: int
+    sequence: int
+
+
+class Refuse(Frame, frozen=True):
+    """The messages `first` to `last` were not and never will be stored; later ones may be."""
+
+    kind = 24
+    producer: int
+    first: int
+    last: int
+    code: str
+    reason: str
+
+
+class Block(Frame, frozen=True):
+    """The destination cannot take more now. What was sent stays accepted and is confirmed later."""
+
+    kind = 25
+    producer: int
+    code: str
+    reason: str
+
+
+class Unblock(Frame, frozen=True):
+    kind = 26
+    producer: int
+
+
+class ProducerClose(Frame, frozen=True):
+    kind = 27
+    producer: int
+
+
+class ProducerClosed(Frame, frozen=True):
+    """The broker could not open the producer, or ended it: what is unconfirmed was not stored."""
+
+    kind = 28
+    producer: int
+    code: str
+    reason: str
+
+
+# -- consuming -----------------------------------------------------------------------------------
+
+
+class ConsumerOpen(Frame, frozen=True):
+    """Opens or, after a reconnection, takes up a consumer.
+
+    A consumer that resumes sends the positions it still holds unsettled, then its unanswered settlements,
+    and only then credit: so nothing is delivered to it before the broker knows what it has.
+    """
+
+    kind = 30
+    consumer: int
+    destination: str
+    destination_kind: DestinationKind
+    subscription: str = ""  # durable name on a topic; empty: the queue itself, or this consumer alone
+    start: Start = Start.NEXT
+    credit: int = 0  # see Credit
+    resumed: bool = False
+    held: list[Range] = []
+    next_position: int = -1  # of a resumed, not durable subscription: the first position not yet received
+    attachment: bytes = b""  # on the bus: of the session to this connection; the answer repeats it
+
+
+class ConsumerOpened(Frame, frozen=True):
+    kind = 31
+    consumer: int
+    lost: list[Range] = []  # held positions that are no longer this consumer's
+    attachment: bytes = b""
+
+
+class Credit(Frame, frozen=True):
+    """The consumer accepts `limit` messages in all, counted from its ConsumerOpen. It may be lowered."""
+
+    kind = 32
+    consumer: int
+    limit: int
+
+
+class Deliver(Frame, frozen=True):
+    """Payload: one batch; its messages have the positions `position`, `position` + 1, ..."""
+
+    kind = 33
+    consumer: int
+    position: int
+    redeliveries: list[int] = []  # how often each was delivered before; empty: never
+
+
+class Settle(Frame, frozen=True):
+    kind = 34
+    consumer: int
+    number: int  # 1, 2, 3, ... within the consumer
+    outcome: Outcome
+    ranges: list[Range]
+    credit: int = -1  # as Credit, or -1: unchanged
+
+
+class Settled(Frame, frozen=True):
+    """Settlements up to `number` are durable."""
+
+    kind = 35
+    consumer: int
+    number: int
+    lost: list[Range] = []  # positions that were not this consumer's to settle
+
+
+class ConsumerClose(Frame, frozen=True):
+    """Unsettled messages go back. Answered by ConsumerClosed with an empty code, after earlier settlements."""
+
+    kind = 36
+    consumer: int
+    unsubscribe: bool = False  # also end the durable subscription
+
+
+class ConsumerClosed(Frame, frozen=True):
+    """The consumer has ended: asked for (code empty), refused, or by the broker."""
+
+    kind = 37
+    consumer: int
+    code: str = ""
+    reason: str = ""
+
+
+# -- administration ------------------------------------------------------------------------------
+
+
+class Request(Frame, frozen=True):
+    kind = 40
+    number: int
+    command: str
+    arguments: dict[str, Any]
+
+
+class Reply(Frame, frozen=True):
+    """Answers the request of that number. Payload: the batches that `result` describes, if any."""
+
+    kind = 41
+    number: int
+    code: str  # empty: done
+    reason: str
+    result: Any = None
+
+
+# -- between client manager and message manager, on the bus only -----------------------------------
+
+
+class Locate(Frame, frozen=True):
+    """Asks which destination has this name; creates it if none has."""
+
+    kind = 50
+    name: str
+    destination_kind: DestinationKind
+
+
+class Located(Frame, frozen=True):
+    """`destination` 0: refused with `code`."""
+
+    kind = 51
+    name: str
+    asked_kind: DestinationKind
+    destination: int
+    destination_kind: DestinationKind
+    code: str = ""
+    reason: str = ""
+
+
+class SessionEnded(Frame, frozen=True):
+    """The session is gone: closed by its client, or cut off (it may resume within the grace time)."""
+
+    kind = 52
+    closed: bool
+
+
+class Stall(Frame, frozen=True):
+    """The session's connection does not take more for now (or does again): its consumers are passed over."""
+
+    kind = 53
+    stalled: bool
+
+
+FRAMES: dict[int, type[Frame]] = {
+    frame.kind: frame
+    for frame in (
+        Hello, Welcome, Ping, Pong, Goodbye, Failure,
+        SessionOpen, SessionOpened, SessionClose, SessionClosed,
+        ProducerOpen, ProducerOpened, Publish, Confirm, Refuse, Block, Unblock, ProducerClose, ProducerClosed,
+        ConsumerOpen, ConsumerOpened, Credit, Deliver, Settle, Settled, ConsumerClose, ConsumerClosed,
+        Request, Reply,
+        Locate, Located, SessionEnded, Stall,
+    )
+}  # fmt: skip

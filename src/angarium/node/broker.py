@@ -1,0 +1,271 @@
+"""A whole broker in one process: one client manager, one message manager, the in-memory bus, one store.
+
+This module only connects: sockets and disk turn into events, machines turn events into commands, commands go to
+sockets, bus and disk, in order. One timer serves both machines.
+"""
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from angarium.core.destination import events as mm
+from angarium.core.destination.message_manager import MessageManager
+from angarium.core.ids import format_id
+from angarium.core.session import events as cm
+from angarium.core.session.client_manager import ClientManager
+from angarium.core.wire import frames
+from angarium.node.config import NodeConfig, parse_address
+from angarium.node.identity import Identity, take_up_identity
+from angarium.node.loading import load
+from angarium.runtime.bus import InProcessBus
+from angarium.runtime.disk import Disk
+from angarium.runtime.listener import Listener
+from angarium.store.durable import DurableStore
+
+_log = logging.getLogger("angarium")
+_DRAIN_S_MAX = 2.0
+_VERSION = version("angarium")  # looked up in files: once, not for each status
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyInfo:
+    address: str
+    data: str
+    name: str
+    recovered: str  # what was found in the store, for people; empty if it was new
+
+
+class Broker:
+    def __init__(self, config: NodeConfig, store: DurableStore, name: str) -> None:
+        self._config = config
+        self._store = store
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._started_at = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float | None = None
+        self._publishing: set[int] = set()  # connections that publish
+        self._held: set[int] = set()  # those of them that we do not read from
+        self._blocked = ""
+        self._commands: deque[mm.Command] = deque()
+        self._running = False
+        self.failure: asyncio.Future[None] = self._loop.create_future()  # set when the node must stop
+
+        loaded = load(store)
+        state = loaded.state
+        wall_ms = time.time() * 1000
+        identity = take_up_identity(
+            state.node, site=config.node.site, wall_ms=int(wall_ms), chance=int.from_bytes(os.urandom(8), "big")
+        )
+        # From the reserve if need be: a node starts on a full disk, so that its consumers can empty it.
+        store.commit(identity.operations + loaded.operations, reserved=True)
+        self._managers(config, identity, wall_ms)
+        self.messages_recovered = bool(state.destinations)
+        self._disk = Disk(
+            store,
+            config.disk,
+            written=self._written,
+            read=self._read,
+            blocked=self._writes_blocked,
+            failed=self._failed,
+        )
+        self._run_mm(self._message_manager.restore(state, now=self._loop.time()))
+
+    def _managers(self, config: NodeConfig, identity: Identity, wall_ms: float) -> None:
+        settings = _fit(config.session, self._store.group_bytes_max)
+        self._message_manager = MessageManager(
+            config.destination, wall_ms_at_zero=wall_ms - self._loop.time() * 1000
+        )
+        self._client_manager = ClientManager(
+            settings, identity.ids, node=self._name, incarnation=identity.incarnation
+        )
+        self._incarnation = identity.incarnation
+        self._bus = InProcessBus(self._from_bus)
+        self._listener = Listener(config.listener, frame_bytes_max=settings.frame_bytes_max, tell=self._from_client)
+
+    async def start(self) -> ReadyInfo:
+        host, port = parse_address(self._config.node.listen)
+        addresses = await self._listener.start(host, port)
+        recovery = self._store.recovery
+        recovered = ""
+        if self.messages_recovered:
+            count = len(self._message_manager.destinations)
+            replayed = f"{recovery.groups_replayed} journal groups in {recovery.recovery_s:.2f} s"
+            recovered = f"{count} destinations, {replayed}"
+        bound_host, bound_port = addresses[0]
+        shown = f"[{bound_host}]" if ":" in bound_host else bound_host
+        return ReadyInfo(f"angarium://{shown}:{bound_port}", self._config.node.data, self._name, recovered)
+
+    async def stop(self, reason: str) -> bool:
+        """Say goodbye, write what is queued, close the store. False if something unconfirmed was given up."""
+        self._listener.stop_accepting()
+        self._run_cm(self._client_manager.handle(cm.ShutDown(reason), now=self._loop.time()))
+        await self._listener.close(drain_s_max=_DRAIN_S_MAX)
+        if self._timer is not None:
+            self._timer.cancel()
+        written = await self._disk.close()
+        await asyncio.to_thread(self._store.close)
+        return written
+
+    # -- events in ---------------------------------------------------------------------------------------
+
+    def _from_client(self, event: cm.Event) -> None:
+        self._run_cm(self._client_manager.handle(event, now=self._loop.time()))
+        if isinstance(event, cm.FramesReceived):
+            connection = event.connection
+            if connection not in self._publishing and any(type(r.frame) is frames.Publish for r in event.received):
+                self._publishing.add(connection)
+            self._hold_if_needed(connection)
+        elif isinstance(event, cm.ConnectionLost):
+            self._publishing.discard(event.connection)
+            self._held.discard(event.connection)
+
+    def _from_bus(self, envelope: mm.FromSession) -> None:
+        self._run_mm(self._message_manager.handle(envelope, now=self._loop.time()))
+
+    def _written(self, tokens: list[int]) -> None:
+        now = self._loop.time()
+        commands: list[mm.Command] = []
+        for token in tokens:
+            commands += self._message_manager.handle(mm.Written(token), now=now)
+        self._run_mm(commands)
+        if self._held and self._disk.unwritten_bytes < self._config.node.unwritten_bytes_max // 2:
+            for connection in self._held:
+                self._listener.hold(connection, False)
+            self._held.clear()
+
+    def _read(self, event: mm.BatchesRead) -> None:
+        self._run_mm(self._message_manager.handle(event, now=self._loop.time()))
+
+    def _writes_blocked(self, reason: str) -> None:
+        self._blocked = reason
+        event = mm.WritesBlocked(reason) if reason else mm.WritesUnblocked()
+        self._run_mm(self._message_manager.handle(event, now=self._loop.time()))
+
+    def fail(self, context: dict[str, Any]) -> None:
+        """Something raised where nothing may: the node stops rather than go on with a machine in doubt."""
+        self._failed(context.get("exception") or RuntimeError(context["message"]))
+
+    def _failed(self, error: BaseException) -> None:
+        if not self.failure.done():
+            self.failure.set_exception(error)
+
+    def _tick(self) -> None:
+        self._timer = self._timer_at = None
+        now = self._loop.time()
+        self._run_cm(self._client_manager.handle(cm.Tick(), now=now))
+        self._run_mm(self._message_manager.handle(mm.Tick(), now=now))
+
+    # -- commands out --------------------------------------------------------------------------------------
+
+    def _run_cm(self, commands: list[cm.Command]) -> None:
+        for command in commands:
+            match command:
+                case cm.SendFrame(connection, session, frame, payload):
+                    self._listener.send(connection, session, frame, payload)
+                case cm.ToBus(session, destination, frame, payload):
+                    self._bus.post(mm.FromSession(session, destination, frame, payload))
+                case cm.CloseConnection(connection):
+                    self._listener.close_connection(connection)
+                case cm.AskNode(session, frame):
+                    assert isinstance(frame, frames.Request)
+                    reply = self._node_request(frame)
+                    self._run_cm(self._client_manager.handle(cm.FromBus(session, reply), now=self._loop.time()))
+                case mm.Report():
+                    self._report(command)
+        if not self._running:
+            self._listener.flush()
+            self._arm()
+
+    def _run_mm(self, commands: list[mm.Command]) -> None:
+        """Commands run in the order in which they were given, also when running one leads to more."""
+        self._commands += commands
+        if self._running:
+            return
+        self._running = True
+        while self._commands:
+            match command := self._commands.popleft():
+                case mm.ToSession(session, frame, payload):
+                    event = cm.FromBus(session, frame, payload)
+                    self._run_cm(self._client_manager.handle(event, now=self._loop.time()))
+                case mm.Write():
+                    self._disk.write(command)
+                case mm.Read():
+                    answer = self._disk.read(command)
+                    if answer is not None:
+                        self._read(answer)
+                case mm.Report():
+                    self._report(command)
+        self._running = False
+        self._listener.flush()
+        self._arm()
+
+    def _arm(self) -> None:
+        deadlines = (self._client_manager.deadline(), self._message_manager.deadline())
+        at = min((d for d in deadlines if d is not None), default=None)
+        if at is None or (self._timer_at is not None and self._timer_at <= at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_at(at, self._tick)
+
+    def _hold_if_needed(self, connection: int) -> None:
+        full = self._disk.unwritten_bytes > self._config.node.unwritten_bytes_max
+        if full and connection in self._publishing and connection not in self._held:
+            self._held.add(connection)
+            self._listener.hold(connection, True)
+
+    def _report(self, report: mm.Report) -> None:
+        _log.log(report.level, "%s: %s", report.code, report.text)
+
+    # -- requests about the node ---------------------------------------------------------------------------
+
+    def _node_request(self, request: frames.Request) -> frames.Reply:
+        if request.command != "node.status":
+            reason = f"unknown command {request.command!r}; known is node.status"
+            return frames.Reply(request.number, "unknown-command", reason)
+        return frames.Reply(request.number, "", "", self.status())
+
+    def status(self) -> dict[str, object]:
+        destinations = self._message_manager.destinations.values()
+        store = self._store.statistics()
+        return {
+            "name": self._name,
+            "version": _VERSION,
+            "incarnation": format_id(self._incarnation),
+            "pid": os.getpid(),
+            "uptime_s": round(self._loop.time() - self._started_at, 3),
+            "listen": self._config.node.listen,
+            "data": str(Path(self._config.node.data).resolve()),
+            "connections": self._client_manager.connection_count,
+            "sessions": self._client_manager.session_count,
+            "destinations": len(destinations),
+            "messages_in": sum(d.counters.messages_in for d in destinations),
+            "messages_out": sum(d.counters.messages_out for d in destinations),
+            "damaged": sum(d.counters.damaged for d in destinations),
+            "blocked": self._blocked,
+            "unwritten_bytes": self._disk.unwritten_bytes,
+            "rss_bytes": _rss_bytes(),
+            "store": {name: getattr(store, name) for name in type(store).__slots__},
+        }
+
+
+def _fit(settings: cm.SessionSettings, group_bytes_max: int) -> cm.SessionSettings:
+    """A frame that the journal cannot take as one group must not be accepted."""
+    frame_bytes_max = min(settings.frame_bytes_max, group_bytes_max - 4096)
+    body_bytes_max = min(settings.body_bytes_max, frame_bytes_max // 2)
+    return replace(settings, frame_bytes_max=frame_bytes_max, body_bytes_max=body_bytes_max)
+
+
+def _rss_bytes() -> int:
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

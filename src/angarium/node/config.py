@@ -1,0 +1,188 @@
+"""A node's configuration: TOML file, then environment, then command line, in rising precedence.
+
+The file has one table for each subsystem, the fields of its settings dataclass as keys:
+
+    [node]
+    name = "alpha"
+    listen = "127.0.0.1:4560"
+
+    [destination]
+    resume_grace_s = 2.0
+
+An environment variable is ANGARIUM_, the table, two underscores and the key: ANGARIUM_NODE__LISTEN. Unknown keys and
+values of the wrong type are errors.
+"""
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from angarium.core.destination.events import DestinationSettings
+from angarium.core.errors import ConfigError
+from angarium.core.ids import SITE_MAX
+from angarium.core.session.events import SessionSettings
+from angarium.runtime.disk import DiskSettings
+from angarium.runtime.listener import ListenerSettings
+from angarium.store.settings import StoreSettings
+
+DEFAULT_PORT = 4560
+ENVIRONMENT_PREFIX = "ANGARIUM_"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    # What people call this node, in logs and `status`. Empty: the host's name.
+    name: str = ""
+    # Where clients connect. Loopback by default: opening it to a network is a decision. Port 0 lets the system choose.
+    listen: str = f"127.0.0.1:{DEFAULT_PORT}"
+    # Where the store lives. One node at a time may use it.
+    data: str = "var"
+    # Part of every id made here; give sites that exchange messages different numbers.
+    site: int = 0
+    # Unwritten bytes in the whole node at which connections that publish are no longer read from.
+    unwritten_bytes_max: int = 64 << 20
+    # Least severe events that are written to the log: "info", "warning" or "error".
+    log_level: str = "info"
+
+    def __post_init__(self) -> None:
+        parse_address(self.listen)
+        if not 0 <= self.site <= SITE_MAX:
+            raise ConfigError(f"node.site {self.site} is outside 0..{SITE_MAX}")
+        if self.log_level not in ("info", "warning", "error"):
+            raise ConfigError(f"node.log_level {self.log_level!r}: use 'info', 'warning' or 'error'")
+        if self.unwritten_bytes_max < 1 << 20:
+            raise ConfigError(f"node.unwritten_bytes_max {self.unwritten_bytes_max}: at least 1 MiB")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    node: NodeSettings = field(default_factory=NodeSettings)
+    session: SessionSettings = field(default_factory=SessionSettings)
+    destination: DestinationSettings = field(default_factory=DestinationSettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
+    disk: DiskSettings = field(default_factory=DiskSettings)
+    listener: ListenerSettings = field(default_factory=ListenerSettings)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host:port`, `host` or `[v6]:port`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or (host and ":" in host and not host.startswith("[")):
+        host, port = text, str(DEFAULT_PORT)
+    if not port.isdigit() or int(port) > 65_535 or not host:
+        raise ConfigError(f"node.listen {text!r}: use HOST:PORT, for example 127.0.0.1:{DEFAULT_PORT}")
+    return host.strip("[]"), int(port)
+
+
+def load_config(
+    path: Path | None, overrides: Mapping[str, object], environment: Mapping[str, str] | None = None
+) -> NodeConfig:
+    """`overrides` are the command line's, by "table.key"; None means not given."""
+    values: dict[str, dict[str, Any]] = {}
+    if path is not None:
+        _merge(values, _read_file(path), str(path))
+    for name, text in (environment or {}).items():
+        table, separator, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("__")
+        if name.startswith(ENVIRONMENT_PREFIX) and separator:
+            _merge(values, {table: {key: _from_text(table, key, text, name)}}, name)
+    for dotted, value in overrides.items():
+        if value is not None:
+            table, _, key = dotted.partition(".")
+            _merge(values, {table: {key: value}}, "command line")
+    tables = {f.name: f.default_factory for f in dataclasses.fields(NodeConfig)}
+    sections: dict[str, Any] = {}
+    for table, factory in tables.items():
+        assert isinstance(factory, type)
+        try:
+            sections[table] = factory(**values.get(table, {}))
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}" if path else str(error)) from None
+    return NodeConfig(**sections)
+
+
+def config_as_toml(config: NodeConfig) -> str:
+    """Every setting with its value: what `config show` prints, and a file that loads to the same configuration."""
+    lines: list[str] = []
+    for section in dataclasses.fields(config):
+        lines.append(f"[{section.name}]")
+        settings = getattr(config, section.name)
+        for setting in dataclasses.fields(settings):
+            value = getattr(settings, setting.name)
+            lines.append(_toml_line(setting.name, value))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _toml_line(key: str, value: object) -> str:
+    if value is None:
+        return f"# {key}: chosen by the node when not set"
+    if isinstance(value, bool):
+        return f"{key} = {str(value).lower()}"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'{key} = "{escaped}"'
+    return f"{key} = {value}"
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+
+
+def _merge(values: dict[str, dict[str, Any]], given: Mapping[str, Any], source: str) -> None:
+    for table, entries in given.items():
+        fields = _fields(table, source)
+        if not isinstance(entries, Mapping):
+            raise ConfigError(f"{source}: {table!r} is a table: write [{table}]")
+        for key, value in entries.items():
+            if key not in fields:
+                raise ConfigError(f"{source}: unknown key {table}.{key}{_suggest(key, list(fields))}")
+            values.setdefault(table, {})[key] = _checked(f"{table}.{key}", value, fields[key], source)
+
+
+def _fields(table: str, source: str) -> dict[str, Any]:
+    sections = {f.name: f.default_factory for f in dataclasses.fields(NodeConfig)}
+    factory = sections.get(table)
+    if factory is None:
+        raise ConfigError(f"{source}: unknown table [{table}]{_suggest(table, list(sections))}")
+    assert isinstance(factory, type)
+    return typing.get_type_hints(factory)
+
+
+def _suggest(word: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
+
+
+def _checked(name: str, value: object, hint: Any, source: str) -> object:
+    allowed = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if isinstance(value, int) and not isinstance(value, bool) and float in allowed and int not in allowed:
+        return float(value)
+    if not any(type(value) is kind for kind in allowed):
+        wanted = " or ".join(kind.__name__ for kind in allowed if kind is not type(None))
+        raise ConfigError(f"{source}: {name} is {value!r}: it has to be {wanted}")
+    if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
+        raise ConfigError(f"{source}: {name} is {value}: it cannot be negative")
+    return value
+
+
+def _from_text(table: str, key: str, text: str, source: str) -> object:
+    hint = _fields(table, source).get(key, str)
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    try:
+        if bool in kinds:
+            return {"true": True, "false": False}[text.lower()]
+        if int in kinds:
+            return int(text.replace("_", ""))
+        return float(text) if float in kinds else text
+    except (ValueError, KeyError):
+        raise ConfigError(f"{source}: {table}.{key} cannot be {text!r}") from None

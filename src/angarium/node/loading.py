@@ -1,0 +1,164 @@
+"""What the store has for the machines, and what can still be told of records that fail their checksum.
+
+A damaged message is found when it is read, and set aside then. The small records beside the messages are read here,
+once, and a damaged one must not cost the messages that it is about:
+
+    DESTINATION    its name is lost: the destination goes on as `damaged-<number>`, for an administrator to empty
+    LOG            where the log begins and ends follows from the batches that are there, and from the subscriptions
+    SUBSCRIPTION   its name is the key: it goes on, from the oldest message that is stored
+    ATTACHED       there is nothing in it but its key
+    PRODUCER       forgotten: what its client resends after this start may be stored twice
+    NODE           drawn anew
+
+Each is reported, and written anew, so that it is reported once. Without damage nothing of this is looked at.
+"""
+import logging
+from dataclasses import dataclass, field
+
+import msgspec
+
+from angarium.core.destination.message_manager import StoredState
+from angarium.core.destination.records import DestinationRecord, LogField, log_put
+from angarium.core.destination.subscription import SubscriptionRecord
+from angarium.core.errors import RemoteProtocolError
+from angarium.core.storage import Operation, Put, Table, delete_key, key_of, position_key
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.frames import DestinationKind
+from angarium.store.interface import Damaged, Item, Store
+
+_log = logging.getLogger("angarium")
+_SCAN_LIMIT = 10_000
+_POSITION_MAX = (1 << 62) - 1
+
+
+@dataclass(slots=True)
+class Loaded:
+    state: StoredState = field(default_factory=StoredState)
+    operations: list[Operation] = field(default_factory=list)  # to be written before anything else: the repairs
+
+
+def load(store: Store) -> Loaded:
+    loaded = Loaded()
+    state = loaded.state
+    tables = {
+        Table.NODE: state.node,
+        Table.DESTINATION: state.destinations,
+        Table.LOG: state.logs,
+        Table.SUBSCRIPTION: state.subscriptions,
+        Table.PRODUCER: state.producers,
+        Table.ATTACHED: state.attached,
+    }
+    damaged: list[tuple[Table | None, bytes]] = []
+    for table, records in tables.items():
+        low, high = b"", b"\xff" * 9
+        while items := store.scan(table, low, high, limit=_SCAN_LIMIT):
+            for item in items:
+                if isinstance(item, Damaged):
+                    _log.error("record-damaged: %s record %s fails its checksum", table.name, item.key.hex())
+                    damaged.append((table, item.key))
+                else:
+                    records[item.key] = item.value
+            low = items[-1].key + b"\0"
+    for damage in store.recovery.damages:
+        _log.error("journal-damaged: %s", damage.reason)
+        if damage.table == Table.BATCH and damage.key is not None:
+            loaded.operations.append(Put(Table.DAMAGED, damage.key, damage.raw))
+        else:
+            damaged.append((damage.table, damage.key or b""))
+    if damaged:
+        _repair(store, loaded, damaged)
+    return loaded
+
+
+def _repair(store: Store, loaded: Loaded, damaged: list[tuple[Table | None, bytes]]) -> None:
+    state = loaded.state
+    for table, key in damaged:
+        if table is Table.ATTACHED:
+            _put(loaded, state.attached, Table.ATTACHED, key, b"")
+        elif table is Table.PRODUCER and key not in state.producers:
+            loaded.operations.append(delete_key(Table.PRODUCER, key))
+    keys = [key for _, key in damaged]
+    known = {int.from_bytes(key[:8], "big") for key in (*state.destinations, *state.logs, *state.subscriptions, *keys)}
+    for destination in sorted(known):
+        _restore_destination(store, loaded, destination)
+        if key_of(destination) in state.destinations:
+            _restore_log(store, loaded, destination, keys)
+    for table, key in damaged:
+        if table is Table.SUBSCRIPTION and key not in state.subscriptions and key[:8] in state.destinations:
+            first = _figure(state, int.from_bytes(key[:8], "big"), LogField.FIRST)
+            record = msgspec.msgpack.encode(SubscriptionRecord(first, [], first, {}))
+            _put(loaded, state.subscriptions, Table.SUBSCRIPTION, key, record)
+
+
+def _restore_destination(store: Store, loaded: Loaded, destination: int) -> None:
+    """A destination of which there are messages, and no record."""
+    state, key = loaded.state, key_of(destination)
+    if key in state.destinations or _batch_after(store, destination, 0) is None:
+        return
+    names = [subscription[8:] for subscription in state.subscriptions if subscription[:8] == key]
+    kind = DestinationKind.TOPIC if names and b"" not in names else DestinationKind.QUEUE
+    record = DestinationRecord(f"damaged-{destination}", kind)
+    _log.error("record-damaged: the name of destination %d is lost: it is %r from now on", destination, record.name)
+    _put(loaded, state.destinations, Table.DESTINATION, key, msgspec.msgpack.encode(record))
+
+
+def _restore_log(store: Store, loaded: Loaded, destination: int, damaged: list[bytes]) -> None:
+    state = loaded.state
+    reached = [_figure(state, destination, LogField.FIRST), _figure(state, destination, LogField.NEXT)]
+    for key, value in state.subscriptions.items():
+        if key[:8] == key_of(destination):
+            record = msgspec.msgpack.decode(value, type=SubscriptionRecord)
+            reached += [record.cursor, record.next_fresh]
+    end = _end_of_batches(store, destination, max(reached))
+    if end > _figure(state, destination, LogField.NEXT):
+        _note(loaded, destination, LogField.NEXT, end)
+    first_key = key_of(destination, bytes([LogField.FIRST]))
+    if first_key in damaged and first_key not in state.logs:
+        _note(loaded, destination, LogField.FIRST, _start_of_batches(store, destination, end))
+
+
+def _figure(state: StoredState, destination: int, log_field: LogField) -> int:
+    return int.from_bytes(state.logs.get(key_of(destination, bytes([log_field])), b""), "big")
+
+
+def _note(loaded: Loaded, destination: int, log_field: LogField, value: int) -> None:
+    put = log_put(destination, log_field, value)
+    _put(loaded, loaded.state.logs, put.table, put.key, put.value)
+
+
+def _put(loaded: Loaded, records: dict[bytes, bytes], table: Table, key: bytes, value: bytes) -> None:
+    records[key] = value
+    loaded.operations.append(Put(table, key, value))
+
+
+def _batch_after(store: Store, destination: int, position: int) -> Item | Damaged | None:
+    """The batch that holds the position, or the next one."""
+    low, high = position_key(destination, position + 1), position_key(destination, _POSITION_MAX)
+    return store.first_at_or_after(Table.BATCH, low, high)
+
+
+def _end_of_batches(store: Store, destination: int, known: int) -> int:
+    """Where the last batch ends, found in growing and then shrinking steps; at least `known`."""
+    end, step = known, 1
+    while True:
+        found = _batch_after(store, destination, end + step - 1)
+        if found is not None:
+            end, step = int.from_bytes(found.key[8:], "big"), 2 * step
+        elif step == 1:
+            return end
+        else:
+            step //= 2
+
+
+def _start_of_batches(store: Store, destination: int, end: int) -> int:
+    """Where the first batch begins; `end` if there is none. Of a damaged one only its end is known."""
+    found = _batch_after(store, destination, 0)
+    if found is None:
+        return end
+    found_end = int.from_bytes(found.key[8:], "big")
+    if isinstance(found, Damaged):
+        return found_end - 1
+    try:
+        return found_end - Batch.trusted(found.value).count
+    except RemoteProtocolError:
+        return found_end - 1

@@ -1,0 +1,243 @@
+"""The disk's driver: writes in groups from one thread, reads from another, the event loop never waits.
+
+Writes queue up while the writer thread makes the previous group durable; all that has gathered then forms the next
+group. Settlements, which nobody waits for, are patient: alone they wait a moment for company, so that the next publish
+does not have to wait for their fdatasync. A store that cannot write (a full disk) loses nothing: every write is tried
+again until it succeeds, in order, except that writes which make room go first, so that consumers can empty a full
+disk. Reads of what is still in memory are answered at once; the others go to the reader thread.
+"""
+import asyncio
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from angarium.core.destination.events import BatchesRead, DamagedBatch, Read, StoredBatch, Write
+from angarium.core.errors import Unavailable
+from angarium.core.storage import Operation, Table, position_key
+from angarium.core.wire.batch import Batch
+from angarium.store.interface import Damaged, Item, Store, group_bytes
+
+_Batch = StoredBatch | DamagedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSettings:
+    # What one group commit takes at most. More would delay the confirms of those who came first.
+    group_bytes_target: int = 4 << 20
+    # How long writes that nobody waits for (settlements) may wait for others to share their group.
+    patience_s: float = 0.003
+    # How often a store that cannot write is tried again.
+    retry_after_s: float = 0.25
+    # After this much idle time the journal's end is marked, so that damage there can be told from a torn write.
+    seal_after_s: float = 0.05
+
+
+class _Queued(NamedTuple):
+    write: Write
+    size_bytes: int
+
+
+class Disk:
+    """Callbacks are called on the event loop: written(tokens), read(event), blocked(reason), failed(error)."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: DiskSettings,
+        *,
+        written: Callable[[list[int]], None],
+        read: Callable[[BatchesRead], None],
+        blocked: Callable[[str], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self.unwritten_bytes = 0
+        self._store = store
+        self._settings = settings
+        self._written, self._read, self._blocked, self._failed = written, read, blocked, failed
+        self._loop = asyncio.get_running_loop()
+        self._writes: queue.SimpleQueue[_Queued | None] = queue.SimpleQueue()
+        self._reads: queue.SimpleQueue[Read | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._guarded(self._write_loop), name="disk-writer", daemon=True)
+        self._reader = threading.Thread(target=self._guarded(self._read_loop), name="disk-reader", daemon=True)
+        self._stopping = False
+        self._group_bytes_max = min(settings.group_bytes_target, store.group_bytes_max)
+        self._writer.start()
+        self._reader.start()
+
+    # -- on the event loop -----------------------------------------------------------------------------
+
+    def write(self, write: Write) -> None:
+        size_bytes = group_bytes(write.operations)
+        self.unwritten_bytes += size_bytes
+        self._writes.put(_Queued(write, size_bytes))
+
+    def read(self, read: Read) -> BatchesRead | None:
+        """The answer at once if memory has it; otherwise it comes through the callback."""
+        batches = read_from_memory(self._store, read)
+        if batches is not None:
+            return BatchesRead(read.token, batches)
+        self._reads.put(read)
+        return None
+
+    async def close(self) -> bool:
+        """Finish what is queued; False if the store would not take it (its producers were never confirmed)."""
+        self._stopping = True
+        self._writes.put(None)
+        self._reads.put(None)
+        await asyncio.to_thread(self._writer.join)
+        await asyncio.to_thread(self._reader.join)
+        return self.unwritten_bytes == 0
+
+    def _completed(self, tokens: list[int], size_bytes: int) -> None:
+        self.unwritten_bytes -= size_bytes
+        self._written(tokens)
+
+    # -- in the threads --------------------------------------------------------------------------------
+
+    def _guarded(self, work: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:  # a broken invariant: the node has to stop, loudly
+                self._call(self._failed, error)
+
+        return run
+
+    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+
+    def _write_loop(self) -> None:
+        waiting: deque[_Queued] = deque()
+        blocked = False
+        sealed = True
+        while True:
+            if blocked:
+                self._take(waiting, self._settings.retry_after_s)
+            elif waiting:
+                self._take(waiting, 0.0)
+            else:
+                self._take(waiting, None if sealed else self._settings.seal_after_s)
+            if not waiting:
+                if not sealed:
+                    self._seal()
+                    sealed = True
+                if blocked and self._has_room():
+                    blocked = False
+                    self._call(self._blocked, "")
+                if self._stopping:
+                    return
+                continue
+            if not blocked:
+                self._wait_for_company(waiting)
+            try:
+                self._commit_waiting(waiting)
+                sealed = False
+                if blocked:
+                    blocked = False
+                    self._call(self._blocked, "")
+            except Unavailable as error:
+                if not blocked:
+                    blocked = True
+                    self._call(self._blocked, str(error))
+                self._commit_freeing(waiting)
+                sealed = False
+                if self._stopping:
+                    return
+
+    def _take(self, waiting: deque[_Queued], timeout_s: float | None) -> None:
+        """Move what has queued up to `waiting`, after waiting for something if a time is given (None: for ever)."""
+        try:
+            item = self._writes.get(timeout_s != 0.0, timeout_s)
+            while True:
+                if item is not None:
+                    waiting.append(item)
+                item = self._writes.get_nowait()
+        except queue.Empty:
+            return
+
+    def _wait_for_company(self, waiting: deque[_Queued]) -> None:
+        until = time.monotonic() + self._settings.patience_s
+        while not self._stopping and all(queued.write.patient for queued in waiting):
+            remaining_s = until - time.monotonic()
+            if remaining_s <= 0 or sum(queued.size_bytes for queued in waiting) > self._group_bytes_max:
+                return
+            self._take(waiting, remaining_s)
+
+    def _commit_waiting(self, waiting: deque[_Queued]) -> None:
+        """One group: as many writes as fit, in order. They leave `waiting` only once they are durable."""
+        operations: list[Operation] = []
+        tokens: list[int] = []
+        size_bytes = 0
+        for queued in waiting:
+            if tokens and size_bytes + queued.size_bytes > self._group_bytes_max:
+                break
+            operations += queued.write.operations
+            tokens.append(queued.write.token)
+            size_bytes += queued.size_bytes
+        self._store.commit(operations)
+        for _ in tokens:
+            waiting.popleft()
+        self._call(self._completed, tokens, size_bytes)
+
+    def _commit_freeing(self, waiting: deque[_Queued]) -> None:
+        for queued in [queued for queued in waiting if queued.write.freeing]:
+            try:
+                self._store.commit(queued.write.operations, reserved=True)
+            except Unavailable:
+                return
+            waiting.remove(queued)
+            self._call(self._completed, [queued.write.token], queued.size_bytes)
+
+    def _has_room(self) -> bool:
+        """All that waited has found room in the reserve, and who was told to wait sends nothing to be tried: so ask."""
+        if self._store.blocked_reason is None:
+            return True
+        self._store.retry()
+        return False
+
+    def _seal(self) -> None:
+        try:
+            self._store.seal()
+        except Unavailable:
+            return  # the next commit will meet the same trouble and tell
+
+    def _read_loop(self) -> None:
+        while (read := self._reads.get()) is not None:
+            self._call(self._read, BatchesRead(read.token, read_from_store(self._store, read)))
+
+
+def read_from_memory(store: Store, read: Read) -> list[_Batch] | None:
+    """What memory holds from the wanted position on; None if only the disk can tell."""
+    batches: list[_Batch] = []
+    position, size_bytes = read.position, 0
+    high = position_key(read.destination, read.end + 1)
+    while position < read.end and size_bytes < read.bytes_max:
+        item = store.peek_memory(Table.BATCH, position_key(read.destination, position + 1), high)
+        if item is None:
+            break
+        end = int.from_bytes(item.key[8:], "big")
+        if end - Batch.trusted(item.value).count > position:
+            break  # an older batch, on disk, comes first
+        batches.append(StoredBatch(end, item.value))
+        position = end
+        size_bytes += len(item.value)
+    return batches or None
+
+
+def read_from_store(store: Store, read: Read) -> list[_Batch]:
+    low = position_key(read.destination, read.position + 1)
+    high = position_key(read.destination, read.end + 1)
+    items: Sequence[Item | Damaged] = store.scan(Table.BATCH, low, high, limit=1_000, bytes_max=read.bytes_max)
+    batches: list[_Batch] = []
+    for item in items:
+        end = int.from_bytes(item.key[8:], "big")
+        batches.append(StoredBatch(end, item.value) if isinstance(item, Item) else DamagedBatch(end, item.raw))
+    return batches

@@ -1,0 +1,233 @@
+"""The journal: two preallocated segment files, written round robin, one group for each commit.
+
+    segment:  | group | group | group | seal | remains of an earlier life ... |
+                                      ^ place: the next group goes here, over the seal
+
+A group is one vectored write and one fdatasync. The files were written full of zeros when created, so fdatasync finds
+no metadata to change. Taking a segment writes nothing: there is no segment header that could be torn. What is left
+from its earlier life is told apart by sequence (recovery.py).
+
+A segment is taken again only after everything in it is durable in LMDB; the caller (`DurableStore`) sees to that.
+
+When a call fails:
+  write      The pages were never asked to be durable. The same place is written again.
+  fdatasync  Linux may mark the failed pages clean: a second fdatasync would report success for data that never reached
+             the disk. The place is given up for this life of the segment, the retry goes to pages behind it.
+             Earlier groups are safe: groups share no page. A seal behind the given-up place says that the failed group
+             does not count, should it have reached the disk after all.
+
+The *reserve*, the last eighth of each segment, is only for commits that free space. The very last page is only for a
+seal. All methods but `used_bytes` belong to the writer thread.
+"""
+import errno
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from angarium.core.errors import LocalProtocolError, StorageCorrupt, Unavailable
+from angarium.core.storage import Operation
+from angarium.store.disk import DiskCalls, sync_directory
+from angarium.store.groups import HEAD_BYTES, Body, Head, encode, paged, seed
+from angarium.store.recovery import Recovered, read_segment, recover
+from angarium.store.settings import MIB, PAGE_BYTES, SEGMENT_BYTES_MIN
+
+SEGMENT_COUNT = 2  # one that is written, one that is being checkpointed or free
+RESERVE_SHARE = 8  # the reserve is this part of a segment
+BUFFERS_MAX = 1024  # IOV_MAX
+
+
+class Segment(NamedTuple):
+    fd: int
+    size_bytes: int
+
+
+class Group(NamedTuple):
+    """A group ready to be written, under a stamp of its own."""
+
+    body: Body
+    stamp: int
+
+
+def prepare_segments(directory: Path, segment_bytes: int, disk: DiskCalls) -> tuple[int, list[Segment], list[str]]:
+    """Opens the journal of `directory`, creating what is missing.
+
+    Returns its identity, its segments, and the names of those that had to be created."""
+    for unfinished in directory.glob("journal-*.new"):
+        unfinished.unlink()
+    names = sorted(path.name for path in directory.glob("journal-*.seg"))
+    identities = {name[len("journal-") : -len("-0.seg")] for name in names}
+    if len(identities) > 1:
+        raise StorageCorrupt(f"{directory}: segments of different journals ({', '.join(names)}); keep those of one")
+    identity = int(identities.pop(), 16) if identities else secrets.randbits(64)
+    segments: list[Segment] = []
+    created: list[str] = []
+    try:
+        for index in range(SEGMENT_COUNT):
+            path = directory / f"journal-{identity:016x}-{index}.seg"
+            if not path.exists():
+                _create_segment(path, segment_bytes, disk)
+                created.append(path.name)
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            segments.append(Segment(fd, os.fstat(fd).st_size))
+            size_bytes = segments[-1].size_bytes
+            if size_bytes < SEGMENT_BYTES_MIN or size_bytes % PAGE_BYTES:
+                raise StorageCorrupt(f"{path}: a journal segment of {size_bytes:,} bytes; it was cut")
+    except BaseException as error:
+        for segment in segments:
+            os.close(segment.fd)
+        if isinstance(error, OSError):
+            raise Unavailable(
+                f"{directory}: cannot prepare a journal segment of {segment_bytes:,} bytes: {error.strerror}"
+            ) from error
+        raise
+    return identity, segments, created
+
+
+def _create_segment(path: Path, segment_bytes: int, disk: DiskCalls) -> None:
+    """Zeros, durable, under a name of their own first: a segment either exists in full or not at all."""
+    unfinished = path.with_suffix(".new")
+    fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    try:
+        zeros = bytes(MIB)
+        offset = 0
+        while offset < segment_bytes:
+            offset += disk.pwritev(fd, [zeros[: segment_bytes - offset]], offset)
+        disk.fsync(fd)
+        unfinished.rename(path)
+        sync_directory(disk, path.parent)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(fd)
+
+
+class Journal:
+    def __init__(self, identity: int, segments: list[Segment], disk: DiskCalls) -> None:
+        self._identity = identity
+        self._segments = segments
+        self._disk = disk
+        self._life = secrets.randbits(64)
+        self._active = 0
+        self._place = 0  # offset in the active segment where the next group goes
+        self._sealed = False  # the page at the place holds a seal that says all there is to say
+        self._stamp_next = 1
+        self.sequence_next = 1
+        self.applied = 0  # goes into every head: groups up to here are durable in LMDB
+
+    def recover(self, applied: int) -> Recovered:
+        """Finds out what counts, makes it durable, and takes up writing behind it."""
+        data = [read_segment(self._disk, segment.fd, segment.size_bytes) for segment in self._segments]
+        found = recover(data, self._identity, applied)
+        self._active, self._place = found.active, found.place
+        self.sequence_next, self._stamp_next, self.applied = found.sequence_next, found.stamp_next, found.applied
+        if (last := found.unsure) is not None:
+            fd = self._segments[last.segment].fd
+            try:
+                self._write_all(fd, [data[last.segment][last.offset : last.end]], last.offset)
+                self._disk.fdatasync(fd)
+            except OSError as error:
+                raise Unavailable(f"journal: cannot make the last group durable: {error.strerror}") from error
+        return found
+
+    @property
+    def segment_bytes(self) -> int:
+        return self._segments[0].size_bytes
+
+    @property
+    def group_bytes_max(self) -> int:
+        return min(self._ordinary_bytes(index) for index in range(SEGMENT_COUNT)) - 2 * HEAD_BYTES
+
+    @property
+    def used_bytes(self) -> int:
+        return self._place
+
+    def _ordinary_bytes(self, index: int) -> int:
+        size_bytes = self._segments[index].size_bytes
+        return size_bytes - paged(size_bytes // RESERVE_SHARE) - PAGE_BYTES
+
+    def encode(self, operations: Sequence[Operation]) -> Group:
+        stamp = self._stamp_next
+        body = encode(operations, seed(self._life, stamp))
+        if body.body_bytes > self.group_bytes_max:
+            raise LocalProtocolError(
+                f"group of {body.body_bytes:,} bytes exceeds group_bytes_max {self.group_bytes_max:,}; "
+                "commit it in parts, or start with a larger segment_bytes"
+            )
+        self._stamp_next += 1
+        return Group(body, stamp)
+
+    def fits(self, group: Group, *, reserved: bool) -> bool:
+        limit = self._segments[self._active].size_bytes - PAGE_BYTES if reserved else self._ordinary_bytes(self._active)
+        return self._place + group.body.group_bytes <= limit
+
+    def switch(self) -> None:
+        """Goes on in the other segment, whose groups must all be durable in LMDB."""
+        self._active = 1 - self._active
+        self._place = 0
+        self._sealed = False
+
+    def write(self, group: Group) -> None:
+        """Returns when the group is durable. `Unavailable`: it does not count, and may be written again."""
+        body, fd = group.body, self._segments[self._active].fd
+        buffers = body.finish(self._head(group.stamp, body.body_bytes, body.operation_count))
+        self._sealed = False
+        try:
+            self._write_all(fd, buffers, self._place)
+        except OSError as error:
+            raise Unavailable(f"journal: cannot write {body.group_bytes:,} bytes: {error.strerror}") from error
+        try:
+            self._disk.fdatasync(fd)
+        except OSError as error:
+            self._place += body.group_bytes
+            # Without it the failed group is still not confirmed, only less clearly void after a crash.
+            self._try_seal()
+            raise Unavailable(f"journal: cannot make a group durable: {error.strerror}") from error
+        self._place += body.group_bytes
+        self.sequence_next += 1
+
+    def seal(self) -> None:
+        """Says, where the next group will go, that every group so far was confirmed. A process crash cannot undo it."""
+        if self._sealed:
+            return
+        head = self._head(self._stamp_next, 0, 0)
+        self._stamp_next += 1
+        page = Body([bytearray(HEAD_BYTES)], 0, 0).finish(head)
+        try:
+            self._write_all(self._segments[self._active].fd, page, self._place)
+        except OSError as error:
+            raise Unavailable(f"journal: cannot write a seal: {error.strerror}") from error
+        self._sealed = True
+
+    def close(self) -> None:
+        self._try_seal()
+        with suppress(OSError):  # only the seal can be lost: every group was durable when its commit returned
+            self._disk.fdatasync(self._segments[self._active].fd)
+        self.release()
+
+    def release(self) -> None:
+        for segment in self._segments:
+            os.close(segment.fd)
+
+    def _try_seal(self) -> None:
+        with suppress(Unavailable):  # a seal only sharpens what recovery can tell; nothing confirmed depends on it
+            self.seal()
+
+    def _head(self, stamp: int, body_bytes: int, operation_count: int) -> Head:
+        return Head(
+            self._identity, self._life, stamp, self.sequence_next, self.applied, body_bytes, operation_count
+        )
+
+    def _write_all(self, fd: int, buffers: list[bytes | bytearray], offset: int) -> None:
+        while buffers:
+            batch, buffers = buffers[:BUFFERS_MAX], buffers[BUFFERS_MAX:]
+            batch_bytes = sum(map(len, batch))
+            written = self._disk.pwritev(fd, batch, offset)
+            if written < batch_bytes:  # rare: a signal, or the last free block; the next attempt names the reason
+                if written == 0:
+                    raise OSError(errno.EIO, "the device takes no more bytes")
+                buffers = [b"".join(batch)[written:], *buffers]
+            offset += written

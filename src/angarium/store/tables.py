@@ -1,0 +1,262 @@
+"""The tables at rest: one LMDB environment, one named database for each table, each value with its checksum.
+
+    value = crc32(key, value) u32 | value
+
+LMDB has no checksums of its own. A value that fails is reported with its bytes, never returned as good.
+
+One thread writes (the checkpoint's), in transactions of bounded size, each durable when it ends. Any thread reads, in
+short transactions, which LMDB lets run beside the writer; a long one would keep freed pages from being used again.
+"""
+import struct
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from zlib import crc32
+
+import lmdb
+
+from angarium.core.errors import LocalProtocolError, StorageCorrupt, Unavailable
+from angarium.core.storage import Table
+from angarium.store.disk import DiskCalls
+from angarium.store.interface import Damaged, Item
+from angarium.store.memtable import KeyRanges
+from angarium.store.residency import Residency
+from angarium.store.settings import StoreSettings
+
+WRITES_MAX = 4_000  # keys put or deleted in one transaction: with `chunk_bytes` bounds its dirty pages and its time
+READERS_MAX = 126
+_DELETE_COST_BYTES = 1024  # what deleting one key counts against `chunk_bytes`: its share of pages copied and freed
+_CRC = struct.Struct("<I")
+_APPLIED = b"applied"
+_TURN = b"turn"
+_CORRUPT = (
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.InvalidError,
+    lmdb.VersionMismatchError,
+    lmdb.IncompatibleError,
+)
+
+TableRange = tuple[Table, bytes, bytes]
+TableItem = tuple[Table, bytes, bytes]
+
+
+def _stored(key: bytes, value: bytes) -> bytes:
+    return _CRC.pack(crc32(value, crc32(key))) + value
+
+
+def _checked(key: bytes, stored: memoryview) -> Item | Damaged:
+    if len(stored) < _CRC.size:
+        return Damaged(key, bytes(stored))
+    value = bytes(stored[_CRC.size :])
+    intact = crc32(value, crc32(key)) == _CRC.unpack_from(stored)[0]
+    return Item(key, value) if intact else Damaged(key, value)
+
+
+class Tables:
+    def __init__(self, directory: Path, settings: StoreSettings, disk: DiskCalls) -> None:
+        self._path = directory / "data.mdb"
+        self._disk = disk
+        self._chunk_bytes = settings.chunk_bytes
+        self._reads = threading.Condition()  # guards the two below
+        self._reading = 0
+        self._closed = False
+        with self._errors():
+            self._env = lmdb.open(
+                str(directory),
+                map_size=settings.map_bytes,
+                max_dbs=max(Table) + 2,
+                max_readers=READERS_MAX,
+                readahead=settings.readahead,
+            )
+            self._env.reader_check()  # a killed process leaves its reader slots behind
+            self._meta = self._env.open_db(b"meta")
+            self._databases = {table: self._env.open_db(table.name.encode()) for table in Table}
+        self.residency = Residency(self._path.resolve(), settings.resident_bytes_max)
+
+    def close(self) -> None:
+        """Waits for reads that are running: LMDB must not be unmapped under them."""
+        with self._reads:
+            self._closed = True
+            self._reads.wait_for(lambda: self._reading == 0)
+        self._env.close()
+
+    @property
+    def file_bytes(self) -> int:
+        return self._path.stat().st_size
+
+    def applied(self) -> int:
+        """The last journal group whose effects are all here; 0 when the note of it is missing or damaged."""
+        with self._errors(), self._env.begin(buffers=True) as transaction:
+            stored = transaction.get(_APPLIED, db=self._meta)
+            item = None if stored is None else _checked(_APPLIED, stored)
+        return int.from_bytes(item.value, "big") if isinstance(item, Item) else 0
+
+    # Reading
+
+    def begin(self) -> "lmdb.Transaction[memoryview]":
+        """A snapshot; the caller hands it to `get` or `scan`, which end it."""
+        with self._reads:
+            if self._closed:
+                raise LocalProtocolError("the store is closed")
+            with self._errors():
+                transaction = self._env.begin(buffers=True)
+            self._reading += 1
+        return transaction
+
+    @contextmanager
+    def _ending(self, transaction: "lmdb.Transaction[memoryview]") -> Iterator[None]:
+        try:
+            with self._errors(), transaction:
+                yield
+        finally:
+            with self._reads:
+                self._reading -= 1
+                self._reads.notify_all()
+
+    def get(self, transaction: "lmdb.Transaction[memoryview]", table: Table, key: bytes) -> Item | Damaged | None:
+        with self._ending(transaction):
+            stored = transaction.get(key, db=self._databases[table])
+            found = None if stored is None else _checked(key, stored)
+        if isinstance(found, Item):
+            self.residency.touched(len(found.value))
+        return found
+
+    def scan(
+        self,
+        transaction: "lmdb.Transaction[memoryview]",
+        table: Table,
+        low: bytes,
+        high: bytes,
+        *,
+        over: Sequence[Item],
+        hidden: KeyRanges,
+        limit: int,
+        bytes_max: int,
+    ) -> list[Item | Damaged]:
+        """What is here in [low, high) and not `hidden`, with the items of `over` laid over it."""
+        items: list[Item | Damaged] = []
+        size = touched = 0
+        with self._ending(transaction), transaction.cursor(self._databases[table]) as cursor:
+            key = self._seek(cursor, low, high, hidden)
+            waiting = iter(over)
+            above = next(waiting, None)
+            while len(items) < limit and size < bytes_max and (key is not None or above is not None):
+                if above is not None and (key is None or above.key <= key):
+                    if above.key == key:
+                        key = self._seek(cursor, above.key + b"\0", high, hidden)
+                    items.append(above)
+                    size += len(above.value)
+                    above = next(waiting, None)
+                    continue
+                assert key is not None
+                found = _checked(key, cursor.value())
+                items.append(found)
+                value_bytes = len(found.value if isinstance(found, Item) else found.raw)
+                size += value_bytes
+                touched += value_bytes
+                key = self._following(cursor, high, hidden)
+        self.residency.touched(touched)
+        return items
+
+    def _seek(
+        self, cursor: "lmdb.Cursor[memoryview]", low: bytes, high: bytes, hidden: KeyRanges
+    ) -> bytes | None:
+        """Moves to the first key in [low, high) that is not hidden."""
+        return self._visible(cursor, cursor.set_range(low), high, hidden)
+
+    def _following(self, cursor: "lmdb.Cursor[memoryview]", high: bytes, hidden: KeyRanges) -> bytes | None:
+        return self._visible(cursor, cursor.next(), high, hidden)
+
+    def _visible(
+        self, cursor: "lmdb.Cursor[memoryview]", on_key: bool, high: bytes, hidden: KeyRanges
+    ) -> bytes | None:
+        while on_key:
+            key = bytes(cursor.key())
+            if key >= high:
+                return None
+            hidden_to = hidden.end_of(key)
+            if hidden_to is None:
+                return key
+            on_key = cursor.set_range(hidden_to)
+        return None
+
+    # Writing
+
+    def write(
+        self, ranges: Iterable[TableRange], items: Iterable[TableItem], applied: int | None
+    ) -> Iterator[tuple[Table, bytes] | None]:
+        """Deletes `ranges`, then puts `items`, then notes `applied`; in as many transactions as that takes.
+
+        Yields after each one the last item that is durable, None before the first. The caller may stop there.
+        """
+        work: Iterator[tuple[bool, TableRange]] = chain(
+            ((False, deletion) for deletion in ranges), ((True, item) for item in items)
+        )
+        last: tuple[Table, bytes] | None = None
+        pending = next(work, None)
+        while pending is not None or applied is not None:
+            with self._errors(), self._transaction() as transaction:
+                room_bytes, writes = self._chunk_bytes, 0
+                while pending is not None and room_bytes > 0 and writes < WRITES_MAX:
+                    is_put, (table, first, second) = pending
+                    if is_put:
+                        transaction.put(first, _stored(first, second), db=self._databases[table])
+                        room_bytes -= len(second)
+                        writes += 1
+                        last = table, first
+                    else:
+                        budget = min(WRITES_MAX - writes, 1 + room_bytes // _DELETE_COST_BYTES)
+                        deleted, finished = self._delete(transaction, table, first, second, budget)
+                        room_bytes -= deleted * _DELETE_COST_BYTES
+                        writes += deleted
+                        if not finished:
+                            continue
+                    pending = next(work, None)
+                if pending is None and applied is not None:
+                    noted = applied.to_bytes(8, "big")
+                    transaction.put(_APPLIED, _stored(_APPLIED, noted), db=self._meta)
+                    applied = None
+            yield last
+
+    def turn_pages(self) -> None:
+        """LMDB uses a freed page again only in the second transaction after; these are those two."""
+        for turn in (b"0", b"1"):
+            with self._errors(), self._transaction() as transaction:
+                transaction.put(_TURN, turn, db=self._meta)
+
+    def _delete(
+        self, transaction: "lmdb.Transaction[bytes]", table: Table, low: bytes, high: bytes, budget: int
+    ) -> tuple[int, bool]:
+        deleted = 0
+        with transaction.cursor(self._databases[table]) as cursor:
+            on_key = cursor.set_range(low)
+            while on_key and cursor.key() < high:
+                if deleted == budget:
+                    return deleted, False
+                on_key = cursor.delete()
+                deleted += 1
+        return deleted, True
+
+    @contextmanager
+    def _transaction(self) -> Iterator["lmdb.Transaction[bytes]"]:
+        transaction = self._env.begin(write=True)
+        try:
+            yield transaction
+            self._disk.lmdb_commit(transaction)
+        except BaseException:
+            transaction.abort()
+            raise
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except _CORRUPT as error:
+            raise StorageCorrupt(f"{self._path}: {error}; restore this node from its peers") from error
+        except lmdb.PanicError as error:  # LMDB could not write its own meta page, and refuses until it is opened again
+            raise Unavailable(f"{self._path}: {error}; check the disk and restart this node") from error
+        except lmdb.Error as error:
+            raise Unavailable(f"{self._path}: {error}") from error

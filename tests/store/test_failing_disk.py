@@ -1,0 +1,329 @@
+"""Goal: a call that fails costs a refusal, never data: the state is as before, the same group goes through later."""
+import errno
+import os
+import time
+from collections.abc import Callable, Sequence
+from math import inf
+from pathlib import Path
+
+import pytest
+from tests.store.disks import SMALL, FaultyDisk, crash
+
+from angarium.core.errors import StorageCorrupt, Unavailable
+from angarium.core.storage import DeleteRange, Put, Table, key_of, position_key
+from angarium.store.durable import DurableStore
+from angarium.store.interface import Damaged, Item, ValueDamaged
+from angarium.store.residency import file_pages_bytes
+from angarium.store.settings import PAGE_BYTES, StoreSettings
+
+VALUE = bytes(3_000)
+
+
+def fill(store: DurableStore, first: int, *, until_refused: bool = False, count: int = 10_000) -> int:
+    """Commits one batch after the other; returns the end of the last that was confirmed."""
+    end = first
+    for end in range(first, first + count):
+        try:
+            store.commit([Put(Table.BATCH, position_key(1, end), VALUE)])
+        except Unavailable:
+            assert until_refused
+            return end - 1
+    return end
+
+
+def ends(store: DurableStore) -> list[int]:
+    items = store.scan(Table.BATCH, key_of(1), key_of(2), limit=10_000, bytes_max=1 << 30)
+    return [int.from_bytes(item.key[8:], "big") for item in items]
+
+
+@pytest.mark.parametrize("call", ["pwritev", "fdatasync"])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_failed_write_is_refused_and_repeated(tmp_path: Path, call: str, code: int) -> None:
+    disk = FaultyDisk(code=code)
+    store = DurableStore.open(tmp_path, SMALL, disk)
+    store.commit([Put(Table.LOG, b"k", b"1")])
+    for value in (b"2", b"3", b"4"):
+        disk.fail = {call: 1}
+        with pytest.raises(Unavailable, match="journal: cannot"):
+            store.commit([Put(Table.LOG, b"k", value)])
+        assert store.get(Table.LOG, b"k") == b"1"
+    store.commit([Put(Table.LOG, b"k", b"5")])
+    crash(store)
+    store = DurableStore.open(tmp_path, SMALL)
+    assert store.get(Table.LOG, b"k") == b"5"
+    assert store.recovery.groups_replayed == 2
+    assert store.recovery.damages == ()
+    store.close()
+
+
+def test_pages_whose_sync_failed_are_not_synced_again(tmp_path: Path) -> None:
+    """fsyncgate: after a failed fdatasync the kernel may call those pages clean. The retry goes elsewhere."""
+    places: list[int] = []
+
+    class Recorder(FaultyDisk):
+        def pwritev(self, fd: int, buffers: Sequence[bytes | bytearray], offset: int) -> int:
+            places.append(offset)
+            return super().pwritev(fd, buffers, offset)
+
+    disk = Recorder()
+    store = DurableStore.open(tmp_path, SMALL, disk)
+    places.clear()
+    disk.fail = {"fdatasync": 1}
+    with pytest.raises(Unavailable):
+        store.commit([Put(Table.LOG, b"k", b"1")])
+    store.commit([Put(Table.LOG, b"k", b"1")])
+    assert places == [0, PAGE_BYTES, PAGE_BYTES]  # the group, the seal that makes it void, the repeated group over it
+    store.close()
+
+
+def test_failing_for_a_whole_segment_and_healing(tmp_path: Path) -> None:
+    """Every refused sync gives up a place. When the segment is used up the other is taken, and nothing is lost."""
+    disk = FaultyDisk()
+    store = DurableStore.open(tmp_path, SMALL, disk)
+    last = fill(store, 1, count=5)
+    disk.fail = {"fdatasync": 40}
+    for _ in range(40):
+        assert fill(store, last + 1, until_refused=True) == last
+    disk.fail = {}
+    last = fill(store, last + 1, count=30)
+    assert ends(store) == list(range(1, last + 1))
+    crash(store)
+    store = DurableStore.open(tmp_path, SMALL)
+    assert ends(store) == list(range(1, last + 1))
+    store.close()
+
+
+@pytest.mark.parametrize("call", ["pwritev", "fsync"])
+def test_a_segment_that_cannot_be_prepared_leaves_nothing_behind(tmp_path: Path, call: str) -> None:
+    disk = FaultyDisk(fail={call: 1}, code=errno.ENOSPC)
+    with pytest.raises(Unavailable, match="cannot prepare a journal segment"):
+        DurableStore.open(tmp_path, SMALL, disk)
+    assert list(tmp_path.glob("journal*")) == []
+    store = DurableStore.open(tmp_path, SMALL, disk)
+    fill(store, 1, count=3)
+    store.close()
+
+
+def test_a_stuck_checkpoint_loses_nothing_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    disk = FaultyDisk(code=errno.ENOSPC)
+    store = DurableStore.open(tmp_path, SMALL, disk)
+    disk.fail = {"lmdb_commit": -1}
+    last = fill(store, 1, until_refused=True)
+    assert store.blocked_reason is not None
+    assert ends(store) == list(range(1, last + 1))
+    crash(store)
+    disk.fail = {}
+
+    store = DurableStore.open(tmp_path, SMALL, disk)
+    assert ends(store) == list(range(1, last + 1))
+    last = fill(store, last + 1, count=50)
+    assert store.blocked_reason is None
+    assert ends(store) == list(range(1, last + 1))
+    store.close()
+
+
+def test_the_refused_group_goes_through_once_there_is_room(tmp_path: Path) -> None:
+    disk = FaultyDisk(code=errno.ENOSPC)
+    store = DurableStore.open(tmp_path, SMALL, disk)
+    disk.fail = {"lmdb_commit": -1}
+    last = fill(store, 1, until_refused=True)
+    disk.fail = {}
+    last = fill(store, last + 1, count=1)
+    assert ends(store) == list(range(1, last + 1))
+    store.close()
+
+
+def test_what_frees_space_may_use_the_reserve(tmp_path: Path) -> None:
+    disk = FaultyDisk(code=errno.ENOSPC)
+    store = DurableStore.open(tmp_path, SMALL, disk)
+    disk.fail = {"lmdb_commit": -1}
+    last = fill(store, 1, until_refused=True)
+    store.commit([DeleteRange(Table.BATCH, key_of(1), position_key(1, last))], reserved=True)
+    assert ends(store) == [last]
+    disk.fail = {}
+    store.commit([Put(Table.BATCH, position_key(1, last + 1), VALUE)])
+    assert ends(store) == [last, last + 1]
+    crash(store)
+    store = DurableStore.open(tmp_path, SMALL)
+    assert ends(store) == [last, last + 1]
+    store.close()
+
+
+def test_the_reserve_ends_too(tmp_path: Path) -> None:
+    disk = FaultyDisk(code=errno.ENOSPC)
+    store = DurableStore.open(tmp_path, SMALL, disk)
+    disk.fail = {"lmdb_commit": -1}
+    fill(store, 1, until_refused=True)
+    accepted = 0
+    with pytest.raises(Unavailable):
+        for accepted in range(1_000):
+            store.commit([Put(Table.LOG, b"settled", b"%d" % accepted)], reserved=True)
+    assert accepted == 2  # an eighth of 64 KiB, in pages
+    store.seal()  # the last page is kept for it
+    crash(store)
+    disk.fail = {}
+    store = DurableStore.open(tmp_path, SMALL, disk)
+    assert store.get(Table.LOG, b"settled") == b"%d" % (accepted - 1)
+    store.close()
+
+
+def test_a_retry_does_not_delete_what_the_failed_attempt_wrote(tmp_path: Path) -> None:
+    """The memtable deletes a range and puts keys into it again. The first attempt fails halfway through the puts."""
+    disk = FaultyDisk(code=errno.ENOSPC)
+    store = DurableStore.open(tmp_path, SMALL, disk)
+    store.commit([DeleteRange(Table.BATCH, key_of(1), key_of(2))])
+    disk.spare, disk.fail = {"lmdb_commit": 1}, {"lmdb_commit": 2}
+    last = fill(store, 1, count=40)
+    assert disk.fail == {"lmdb_commit": 0}
+    assert ends(store) == list(range(1, last + 1))
+    store.close()
+
+
+def test_a_stuck_checkpoint_goes_on_with_the_commits(tmp_path: Path) -> None:
+    """Nobody has to call `retry`: while there is journal left, a commit now and then does."""
+    disk = FaultyDisk(fail={}, code=errno.ENOSPC)
+    store = DurableStore.open(tmp_path, SMALL, disk)
+    disk.fail = {"lmdb_commit": 2}  # the first attempt, and the one with the ballast released
+    store._retry_at = inf
+    last = fill(store, 1, count=15)
+    wait_until(lambda: store.blocked_reason is not None)
+    store._retry_at = 0.0
+    last = fill(store, last + 1, count=1)
+    wait_until(lambda: store.statistics().checkpoints == 1)
+    assert store.blocked_reason is None
+    assert ends(store) == list(range(1, last + 1))
+    store.close()
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20.0
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_write_cut_short_is_continued(tmp_path: Path) -> None:
+    class Short(FaultyDisk):
+        def pwritev(self, fd: int, buffers: Sequence[bytes | bytearray], offset: int) -> int:
+            return super().pwritev(fd, [b"".join(buffers)[:1_000]], offset)
+
+    store = DurableStore.open(tmp_path, SMALL)
+    store.close()
+    store = DurableStore.open(tmp_path, SMALL, Short())
+    last = fill(store, 1, count=5)
+    crash(store)
+    store = DurableStore.open(tmp_path, SMALL)
+    assert ends(store) == list(range(1, last + 1))
+    store.close()
+
+
+def test_a_group_of_more_buffers_than_one_write_takes(tmp_path: Path) -> None:
+    settings = StoreSettings(segment_bytes=8 << 20)
+    store = DurableStore.open(tmp_path, settings)
+    store.commit([Put(Table.BATCH, position_key(1, end), bytes(5_000)) for end in range(1, 1_301)])
+    crash(store)
+    store = DurableStore.open(tmp_path, settings)
+    assert ends(store) == list(range(1, 1_301))
+    store.close()
+
+
+def test_reading_a_backlog_does_not_fill_memory(tmp_path: Path) -> None:
+    settings = StoreSettings(segment_bytes=4 << 20, resident_bytes_max=2 << 20)
+    store = DurableStore.open(tmp_path, settings)
+    for end in range(1, 401):
+        store.commit([Put(Table.BATCH, position_key(1, end), bytes(100_000))])
+    low, most_bytes, at_first_bytes = key_of(1), 0, file_pages_bytes()
+    while items := store.scan(Table.BATCH, low, key_of(2), limit=10):
+        low = items[-1].key + b"\0"
+        most_bytes = max(most_bytes, file_pages_bytes() - at_first_bytes)
+    assert store.statistics().lmdb_bytes > 30 << 20
+    assert most_bytes < 12 << 20
+    store.close()
+
+
+def test_a_second_process_is_told_who_holds_the_directory(tmp_path: Path) -> None:
+    store = DurableStore.open(tmp_path, SMALL)
+    with pytest.raises(Unavailable, match=f"in use by process {os.getpid()}"):
+        DurableStore.open(tmp_path, SMALL)
+    store.close()
+    DurableStore.open(tmp_path, SMALL).close()
+
+
+def checkpointed(path: Path) -> None:
+    """A store of which LMDB holds some values, each recognizable."""
+    store = DurableStore.open(path, SMALL)
+    for end in range(1, 40):
+        store.commit([Put(Table.BATCH, position_key(1, end), b"batch %02d " % end * 400)])
+    store.close()
+
+
+def test_a_flipped_bit_in_a_value_at_rest_is_noticed(tmp_path: Path) -> None:
+    checkpointed(tmp_path)
+    data = bytearray((tmp_path / "data.mdb").read_bytes())
+    at = data.index(b"batch 05 " * 3)
+    while at >= 0:  # LMDB may hold older copies of a page: spoil every one
+        data[at] ^= 4
+        at = data.find(b"batch 05 " * 3, at + 3_600)
+    (tmp_path / "data.mdb").write_bytes(data)
+
+    store = DurableStore.open(tmp_path, SMALL)
+    with pytest.raises(ValueDamaged) as caught:
+        store.get(Table.BATCH, position_key(1, 5))
+    assert (caught.value.table, caught.value.key) == (Table.BATCH, position_key(1, 5))
+    assert b"batch 05 " in caught.value.raw
+    found = store.scan(Table.BATCH, key_of(1), key_of(2), 1_000)
+    assert [item.key for item in found] == [position_key(1, end) for end in range(1, 40)]
+    assert [at for at, item in enumerate(found, 1) if isinstance(item, Damaged)] == [5]
+    first = store.first_at_or_after(Table.BATCH, position_key(1, 5), key_of(2))
+    assert isinstance(first, Damaged)
+    assert store.statistics().damages == 3
+    store.commit([Put(Table.DAMAGED, first.key, first.raw), DeleteRange(Table.BATCH, first.key, first.key + b"\0")])
+    assert all(isinstance(item, Item) for item in store.scan(Table.BATCH, key_of(1), key_of(2), 1_000))
+    store.close()
+
+
+def test_a_ruined_lmdb_file_is_called_corrupt(tmp_path: Path) -> None:
+    checkpointed(tmp_path)
+    with (tmp_path / "data.mdb").open("r+b") as file:
+        file.write(bytes(8_192))
+    with pytest.raises(StorageCorrupt):
+        DurableStore.open(tmp_path, SMALL)
+
+
+def test_unreadable_pages_of_the_journal_count_as_damage(tmp_path: Path) -> None:
+    store = DurableStore.open(tmp_path, SMALL)
+    fill(store, 1, count=5)
+    store.close()
+
+    class Unreadable(FaultyDisk):
+        def pread(self, fd: int, count: int, offset: int) -> bytes:
+            if offset <= 2 * PAGE_BYTES < offset + count:
+                raise OSError(errno.EIO, "unreadable")
+            return super().pread(fd, count, offset)
+
+    store = DurableStore.open(tmp_path, SMALL, Unreadable())
+    assert ends(store) == [1, 2, 4, 5]
+    assert len(store.recovery.damages) == 1
+    store.close()
+
+
+def test_a_missing_segment_is_reported(tmp_path: Path) -> None:
+    store = DurableStore.open(tmp_path, SMALL)
+    fill(store, 1, count=3)
+    store.close()
+    lost = min(tmp_path.glob("journal-*-0.seg"))
+    lost.unlink()
+    store = DurableStore.open(tmp_path, SMALL)
+    assert [damage.reason for damage in store.recovery.damages] == [f"{lost.name}: missing, with whatever it held"]
+    store.close()
+
+
+def test_an_older_lmdb_file_is_reported(tmp_path: Path) -> None:
+    store = DurableStore.open(tmp_path, SMALL)
+    old = (tmp_path / "data.mdb").read_bytes()
+    fill(store, 1, count=100)
+    store.close()
+    (tmp_path / "data.mdb").write_bytes(old)
+    store = DurableStore.open(tmp_path, SMALL)
+    assert store.recovery.damages[0].reason.startswith("LMDB knows groups up to 0, but held them up to ")
+    store.close()
