@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help up test demo bench lint unit check clean
+.PHONY: help up test demo bench simulate lint unit
 
 help:            ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s "$$(printf '\t')"
@@ -37,3 +37,9 @@ test: lint unit       ## everything that must hold, on a fresh machine
 
 demo: $(VENV)/runtime ## a tour that ends by itself: kill -9 in the middle, nothing confirmed is lost
 	@$(BIN)/python -m benchmarks.demo
+
+bench: $(VENV)/bench  ## ours and the peers that are installed, in one run, with ratios
+	@$(BIN)/python -m benchmarks.run
+
+simulate: $(VENV)/dev ## many seeds of the simulator: make simulate SEEDS=20000
+	@$(BIN)/python -m angarium.sim --seeds $(or $(SEEDS),2000)

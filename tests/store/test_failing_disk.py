@@ -7,7 +7,6 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from tests.store.disks import SMALL, FaultyDisk, crash
 
 from angarium.core.errors import StorageCorrupt, Unavailable
 from angarium.core.storage import DeleteRange, Put, Table, key_of, position_key
@@ -15,6 +14,7 @@ from angarium.store.durable import DurableStore
 from angarium.store.interface import Damaged, Item, ValueDamaged
 from angarium.store.residency import file_pages_bytes
 from angarium.store.settings import PAGE_BYTES, StoreSettings
+from tests.store.disks import SMALL, FaultyDisk, crash
 
 VALUE = bytes(3_000)
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.store.disks import crash
 
 from angarium.core.errors import Unavailable
 from angarium.core.storage import DeleteRange, Put, Table, key_of, position_key
 from angarium.store.durable import DurableStore
 from angarium.store.settings import StoreSettings
+from tests.store.disks import crash
 
 BODY = os.urandom(100_000)
 

@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 from random import Random
 
-from tests.store.disks import SMALL
-
 from angarium.core.storage import Table, key_of
 from angarium.store.durable import DurableStore
 from angarium.store.interface import Item
+from tests.store.disks import SMALL
 
 CHILD = """
 import sys

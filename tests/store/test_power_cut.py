@@ -8,10 +8,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.store.disks import SMALL, LossyDisk, crash
 
 from angarium.core.storage import DeleteRange, Operation, Put, Table, key_of, position_key
 from angarium.store.durable import DurableStore
+from tests.store.disks import SMALL, LossyDisk, crash
 
 State = dict[bytes, bytes]
 

@@ -3,11 +3,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.store.disks import SMALL, FaultyDisk
 
 from angarium.core.storage import DeleteRange, Put, Table, key_of, position_key
 from angarium.store.durable import DurableStore
 from angarium.store.interface import ASK_DISK, Item
+from tests.store.disks import SMALL, FaultyDisk
 
 WAIT_S = 20.0
 

@@ -78,6 +78,8 @@ class RangeSet:
 
     def overlap(self, low: int, high: int) -> list[Range]:
         """The parts of [low, high) that are in the set."""
+        if low >= high:
+            return []
         first = bisect_right(self._highs, low)
         last = bisect_left(self._lows, high)
         return [(max(self._lows[i], low), min(self._highs[i], high)) for i in range(first, last)]

@@ -14,6 +14,8 @@ values of the wrong type are errors.
 """
 import dataclasses
 import difflib
+import json
+import math
 import tomllib
 import types
 import typing
@@ -32,6 +34,9 @@ from angarium.store.settings import StoreSettings
 
 DEFAULT_PORT = 4560
 ENVIRONMENT_PREFIX = "ANGARIUM_"
+_MAY_BE_ZERO = (
+    "node.site", "destination.resume_grace_s", "disk.patience_s", "listener.output_bytes_low", "store.ballast_bytes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ def parse_address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or (host and ":" in host and not host.startswith("[")):
         host, port = text, str(DEFAULT_PORT)
-    if not port.isdigit() or int(port) > 65_535 or not host:
+    if not (port.isascii() and port.isdigit()) or int(port) > 65_535 or not host:
         raise ConfigError(f"node.listen {text!r}: use HOST:PORT, for example 127.0.0.1:{DEFAULT_PORT}")
     return host.strip("[]"), int(port)
 
@@ -124,8 +129,8 @@ def _toml_line(key: str, value: object) -> str:
     if isinstance(value, bool):
         return f"{key} = {str(value).lower()}"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'{key} = "{escaped}"'
+        text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML takes JSON's escapes
+        return f"{key} = {text}"
     return f"{key} = {value}"
 
 
@@ -165,13 +170,18 @@ def _suggest(word: str, known: list[str]) -> str:
 
 def _checked(name: str, value: object, hint: Any, source: str) -> object:
     allowed = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if isinstance(value, int) and not isinstance(value, bool) and float in allowed and int not in allowed:
-        return float(value)
+    if type(value) is int and float in allowed and int not in allowed:
+        value = float(value)
     if not any(type(value) is kind for kind in allowed):
         wanted = " or ".join(kind.__name__ for kind in allowed if kind is not type(None))
         raise ConfigError(f"{source}: {name} is {value!r}: it has to be {wanted}")
-    if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
-        raise ConfigError(f"{source}: {name} is {value}: it cannot be negative")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if value < 0:
+            raise ConfigError(f"{source}: {name} is {value}: it cannot be negative")
+        if not math.isfinite(value):
+            raise ConfigError(f"{source}: {name} is {value}: it has to be a finite number")
+        if value == 0 and name not in _MAY_BE_ZERO:
+            raise ConfigError(f"{source}: {name} is 0: it has to be positive")
     return value
 
 

@@ -108,7 +108,7 @@ def _restore_log(store: Store, loaded: Loaded, destination: int, damaged: list[b
     for key, value in state.subscriptions.items():
         if key[:8] == key_of(destination):
             record = msgspec.msgpack.decode(value, type=SubscriptionRecord)
-            reached += [record.cursor, record.next_fresh]
+            reached += [record.cursor, record.delivered]
     end = _end_of_batches(store, destination, max(reached))
     if end > _figure(state, destination, LogField.NEXT):
         _note(loaded, destination, LogField.NEXT, end)

@@ -124,7 +124,8 @@ class Disk:
             elif waiting:
                 self._take(waiting, 0.0)
             else:
-                self._take(waiting, None if sealed else self._settings.seal_after_s)
+                idle_s = 0.0 if self._stopping else self._settings.seal_after_s
+                self._take(waiting, None if sealed and not self._stopping else idle_s)
             if not waiting:
                 if not sealed:
                     self._seal()

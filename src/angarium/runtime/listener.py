@@ -1,6 +1,8 @@
 """Client connections: bytes to frames and back. Decides nothing but what a socket can take.
 
-All connections share one receive buffer: its content is parsed before the next read. A connection whose output piles
+All connections share one receive buffer: its content is parsed before the next read. They take turns: one that filled
+the buffer is not read from again, and of very many frames not all are handed on, before the others had theirs (left to
+itself the event loop would read dozens of buffers from one connection in a row). A connection whose output piles
 up beyond `output_bytes_high` is reported as stalled, so that its consumers are passed over; one that goes on asking
 without reading is not read from either, until it has drained.
 """
@@ -11,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from angarium.core.errors import RemoteProtocolError
+from angarium.core.errors import ConfigError, RemoteProtocolError
 from angarium.core.session.events import (
     ConnectionLost,
     ConnectionOpened,
@@ -20,10 +22,11 @@ from angarium.core.session.events import (
     FramesReceived,
     InputRefused,
 )
-from angarium.core.wire.codec import FrameParser, encode_head
+from angarium.core.wire.codec import FrameParser, Received, encode_head
 from angarium.core.wire.frames import Frame
 
 _RECEIVE_BYTES = 1 << 18
+_FRAMES_PER_TURN_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,12 @@ class ListenerSettings:
     output_bytes_max: int = 8 << 20
     # A client that has not said Hello by then is disconnected.
     greeting_s_max: float = 10.0
+    # A connection that we close has so long to take what was sent before; then it is cut.
+    closing_s_max: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not self.output_bytes_low < self.output_bytes_high < self.output_bytes_max:
+            raise ConfigError("listener: output_bytes_low, output_bytes_high and output_bytes_max have to ascend")
 
 
 class ClientTransport(asyncio.BufferedProtocol):
@@ -47,7 +56,10 @@ class ClientTransport(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._deaf = False  # we do not read from it
         self._held = False  # somebody asked for that
+        self._resting = False  # until the others had their turn
+        self._received: list[Received] = []  # not yet handed on
         self._greeting: asyncio.TimerHandle | None = None
+        self._cut: asyncio.TimerHandle | None = None  # once we have closed it
         self._output: list[bytes] = []
 
     # -- from the event loop -----------------------------------------------------------------------------
@@ -72,11 +84,30 @@ class ClientTransport(asyncio.BufferedProtocol):
             self._stop_reading()
             self._listener.tell(InputRefused(self._number, error.code, error.reason))
             return
+        if received and self._greeting is not None:
+            self._greeting.cancel()
+            self._greeting = None
+        self._hand_on(self._received + received if self._received else received)
+        if self._received or nbytes == _RECEIVE_BYTES:
+            self._rest()
+
+    def _hand_on(self, received: list[Received]) -> None:
+        self._received = received[_FRAMES_PER_TURN_MAX:]
         if received:
-            if self._greeting is not None:
-                self._greeting.cancel()
-                self._greeting = None
-            self._listener.tell(FramesReceived(self._number, received))
+            self._listener.tell(FramesReceived(self._number, received[:_FRAMES_PER_TURN_MAX]))
+
+    def _rest(self) -> None:
+        self._resting = True
+        self._update_reading()
+        asyncio.get_running_loop().call_soon(self._rested)
+
+    def _rested(self) -> None:
+        self._hand_on(self._received)
+        if self._received:
+            asyncio.get_running_loop().call_soon(self._rested)
+        else:
+            self._resting = False
+            self._update_reading()
 
     def eof_received(self) -> bool:
         return False
@@ -84,6 +115,10 @@ class ClientTransport(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._greeting is not None:
             self._greeting.cancel()
+        if self._cut is not None:
+            self._cut.cancel()
+        while self._received:  # said before it went
+            self._hand_on(self._received)
         self._listener.disconnected(self._number)
 
     def pause_writing(self) -> None:
@@ -125,8 +160,9 @@ class ClientTransport(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         self.flush()
-        if self._transport is not None:
+        if self._transport is not None and self._cut is None:
             self._transport.close()
+            self._cut = asyncio.get_running_loop().call_later(self._listener.settings.closing_s_max, self.abort)
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -141,7 +177,7 @@ class ClientTransport(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             return
         full = transport.get_write_buffer_size() > self._listener.settings.output_bytes_max
-        deaf = self._held or full
+        deaf = self._held or self._resting or full
         if deaf and not self._deaf:
             transport.pause_reading()
         elif self._deaf and not deaf:

@@ -40,7 +40,8 @@ PRODUCT = "angarium-python"
 SILENT_HEARTBEATS_MAX = 3
 SESSIONS_MAX = 1_000
 REQUESTS_MAX = 1_000
-RETRY_CODES = frozenset({"unavailable"})  # a Failure that may pass; every other one is final
+# A Failure that may pass; every other one is final.
+RETRY_CODES = frozenset({"unavailable", "too-many-connections", "no-greeting"})
 
 
 class State(Enum):
@@ -233,8 +234,9 @@ class ConnectionMachine:
         if self.state is State.READY:
             delay_s = self._route.lost(lasted_s=now - self._ready_at, going=going)
             self._outlet.tell(events.ConnectionLost(self._loss))
-            for session in self._sessions.values():
-                session.disconnected()
+            for session in list(self._sessions.values()):
+                session.disconnected(self._outlet)
+                self._forget_if_ended(session)
             for number in sorted(self._asked):
                 self._outlet.tell(events.RequestLost(number, self._loss))
             self._asked.clear()
@@ -372,6 +374,7 @@ class ConnectionMachine:
         self._route.learn(frame.addresses)
         outlet = self._outlet
         outlet.frame_bytes_max = frame.frame_bytes_max
+        outlet.body_bytes_max = frame.body_bytes_max
         outlet.unconfirmed_bytes_max = frame.unconfirmed_bytes_max
         outlet.tell(events.ConnectionReady(frame.node, frame.frame_bytes_max, frame.body_bytes_max))
         for session in self._sessions.values():

@@ -81,16 +81,12 @@ class ConsumerWindow:
         self._was_asked = False  # ConsumerOpen was sent, on whatever connection
         self._is_asked = False  # ConsumerOpen was sent on the present connection
         self._is_open = False  # ... and answered
-        self._is_close_wanted = False
+        self.is_close_wanted = False
         self._is_close_sent = False  # on the present connection
-        self._unsubscribe = False
+        self.unsubscribes = False
         self._received = 0  # since ConsumerOpen
         self._limit = 0  # last credit given
         self._limit_max = 0  # highest credit given since ConsumerOpen
-
-    @property
-    def was_asked(self) -> bool:
-        return self._was_asked
 
     @property
     def is_clean(self) -> bool:
@@ -152,8 +148,8 @@ class ConsumerWindow:
 
     def close(self, unsubscribe: bool, outlet: Outlet) -> None:
         self.is_closing = True
-        self._unsubscribe = self._unsubscribe or unsubscribe
-        self._is_close_wanted = True
+        self.unsubscribes = self.unsubscribes or unsubscribe
+        self.is_close_wanted = True
         self.flush(outlet)
 
     def sync(self, barrier: Barrier) -> None:
@@ -184,9 +180,9 @@ class ConsumerWindow:
         if self._barriers:
             last = self._settle_number
             self._barriers = [(barrier, last if n == _NOT_SENT else n) for barrier, n in self._barriers]
-        if self._is_close_wanted:
+        if self.is_close_wanted:
             self._is_close_sent = True
-            outlet.send(self.session, frames.ConsumerClose(self.number, self._unsubscribe))
+            outlet.send(self.session, frames.ConsumerClose(self.number, self.unsubscribes))
 
     def _number_gathered(self, outcome: Outcome) -> list[Unanswered]:
         sent: list[Unanswered] = []
@@ -228,6 +224,8 @@ class ConsumerWindow:
         if not self._is_asked or self._is_open:
             raise self._violation("unexpected-frame", "opened, and did not ask to be")
         self._is_open = True
+        if self._position_next < 0:
+            self._position_next = frame.position
         lost = [part for low, high in frame.lost for part in self.held.remove(low, high)]
         if lost:
             outlet.tell(events.PositionsLost(self.session, self.number, lost))

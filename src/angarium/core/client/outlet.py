@@ -11,6 +11,7 @@ class Outlet:
     def __init__(self) -> None:
         self.is_writable = True  # the transport takes more batches
         self.frame_bytes_max = 0  # the broker's, with the next one
+        self.body_bytes_max = 0
         self.unconfirmed_bytes_max = 0
         self._buffers: list[bytes] = []
         self._commands: list[Command] = []

@@ -38,11 +38,12 @@ class InFlight:
 class UnconfirmedBytes:
     """Of one session, against the broker's limit. A batch that alone exceeds it travels alone."""
 
-    __slots__ = ("starved", "total")
+    __slots__ = ("doomed", "starved", "total")
 
     def __init__(self) -> None:
         self.total = 0
         self.starved: dict[int, ProducerWindow] = {}  # the row of those that wait for bytes to come free
+        self.doomed: dict[int, ProducerWindow] = {}  # have a batch that can never be sent
 
     def admits(self, batch_bytes: int, limit: int) -> bool:
         return self.total == 0 or self.total + batch_bytes <= limit
@@ -76,6 +77,11 @@ class ProducerWindow:
         self._waiting: deque[Gathered] = deque()
         self._in_flight: list[InFlight] = []  # ascending, at most IN_FLIGHT_MAX
         self._refused = RangeSet()  # of sequences in flight
+        self.doom = ""  # why the next batch can never be sent: it is to end when nothing is in flight
+
+    @property
+    def has_in_flight(self) -> bool:
+        return bool(self._in_flight)
 
     @property
     def is_idle(self) -> bool:
@@ -115,6 +121,7 @@ class ProducerWindow:
         self._in_flight = []
         self._waiting.clear()
         self._unconfirmed.starved.pop(self.number, None)
+        self._unconfirmed.doomed.pop(self.number, None)
 
     def pump(self, outlet: Outlet) -> None:
         """Send what the windows let go; if others wait for bytes already, stand in the row behind them."""
@@ -129,37 +136,37 @@ class ProducerWindow:
         return (
             bool(self._waiting)
             and self.is_open
+            and not self.doom
             and not self._blocked
             and outlet.is_writable
             and len(self._in_flight) < IN_FLIGHT_MAX
         )
 
     def send_one(self, outlet: Outlet) -> bool:
-        """Send the next batch if the session's unconfirmed bytes admit it."""
-        if not self._unconfirmed.admits(self._waiting[0].bytes_max(), outlet.unconfirmed_bytes_max):
+        """Send the next batch, unless the session's unconfirmed bytes do not admit it."""
+        messages, first = self._waiting[0], self._sequence_next
+        if not self._unconfirmed.admits(messages.bytes_max(), outlet.unconfirmed_bytes_max):
             return False
-        self._send(self._waiting.popleft(), outlet)
-        return True
-
-    def _send(self, messages: Gathered, outlet: Outlet) -> None:
-        first, count = self._sequence_next, len(messages)
         batch = messages.pack(self.identity, first)
-        self._sequence_next += count
-        if len(batch) + _FRAME_HEAD_BYTES_MAX > outlet.frame_bytes_max:  # the limit fell after it was published
-            reason = (
-                f"destination '{self.destination}': {count} messages in a batch of {len(batch):,} bytes exceed the "
-                f"broker's frame_bytes_max {outlet.frame_bytes_max:,}; send smaller messages, or raise the limit"
-            )
-            last = first + count - 1
-            outlet.tell(
-                events.Refused(
-                    self.session, self.number, first, last, "frame-too-long", reason, messages.cost, count
-                )
-            )
-            return
-        self._in_flight.append(InFlight(first, first + count - 1, messages.cost, batch))
+        if messages.cost > outlet.body_bytes_max or len(batch) + _FRAME_HEAD_BYTES_MAX > outlet.frame_bytes_max:
+            longest = max(map(len, messages.bodies))
+            if longest > outlet.body_bytes_max or len(batch) + _FRAME_HEAD_BYTES_MAX > outlet.frame_bytes_max:
+                self._doom(longest, len(batch), outlet)
+                return True
+        self._waiting.popleft()
+        self._sequence_next += len(messages)
+        self._in_flight.append(InFlight(first, self._sequence_next - 1, messages.cost, batch))
         self._unconfirmed.total += len(batch)
         outlet.send_with(self.session, frames.Publish(self.number), batch)
+        return True
+
+    def _doom(self, body_bytes: int, batch_bytes: int, outlet: Outlet) -> None:
+        """The limits fell after this was published. Its sequences cannot be skipped, so the producer has to end."""
+        self.doom = (
+            f"a body of {body_bytes:,} bytes in a batch of {batch_bytes:,} exceeds what this broker takes: "
+            f"body_bytes_max {outlet.body_bytes_max:,}, frame_bytes_max {outlet.frame_bytes_max:,}; raise its limits"
+        )
+        self._unconfirmed.doomed[self.number] = self
 
     # -- from the broker -------------------------------------------------------------------------
 

@@ -40,13 +40,16 @@ class SessionWindow:
         self._is_asked = True
         outlet.send(self.number, frames.SessionOpen(self.identity))
 
-    def disconnected(self) -> None:
+    def disconnected(self, outlet: Outlet) -> None:
         self._is_asked = self._is_open = self._is_close_sent = False
         self._unconfirmed.starved.clear()
         for producer in self._producers.values():
             producer.disconnected()
-        for consumer in self._consumers.values():
+        for number, consumer in list(self._consumers.items()):
             consumer.disconnected()
+            if consumer.is_close_wanted:
+                self._end_consumer_if_clean(number, consumer, outlet)
+        self._end_if_drained(outlet)
 
     def close(self, at: float, outlet: Outlet) -> None:
         if self.closes_at is not None:
@@ -54,8 +57,7 @@ class SessionWindow:
         self.closes_at = at
         for consumer in self._consumers.values():
             consumer.stop(outlet)
-        if not self.identity and not self._is_asked and self._is_drained():  # it never was
-            self._end("", "", outlet)
+        self._end_if_drained(outlet)
         self._close_if_drained(outlet)
 
     def give_up(self, outlet: Outlet) -> None:
@@ -88,6 +90,7 @@ class SessionWindow:
     def publish(self, event: events.Publish, outlet: Outlet) -> None:
         self._check_taking()
         self._our_producer(event.producer).publish(event.messages, outlet)
+        self._end_doomed(outlet)
 
     def close_producer(self, event: events.CloseProducer, outlet: Outlet) -> None:
         producer = self._our_producer(event.producer)
@@ -117,11 +120,16 @@ class SessionWindow:
 
     def close_consumer(self, event: events.CloseConsumer, outlet: Outlet) -> None:
         consumer = self._our_consumer(event.consumer)
-        if consumer.was_asked:
-            consumer.close(event.unsubscribe, outlet)
-        else:
-            del self._consumers[event.consumer]
-            outlet.tell(events.ConsumerEnded(self.number, event.consumer, "", ""))
+        consumer.close(event.unsubscribe, outlet)
+        if not self._is_open:
+            self._end_consumer_if_clean(event.consumer, consumer, outlet)
+
+    def _end_consumer_if_clean(self, number: int, consumer: ConsumerWindow, outlet: Outlet) -> None:
+        """Without a connection, and nothing owed: what it holds goes back by itself when it does not resume."""
+        if consumer.is_clean and not consumer.unsubscribes:
+            del self._consumers[number]
+            consumer.ended("", "", outlet)
+            outlet.tell(events.ConsumerEnded(self.number, number, "", ""))
 
     def sync(self, event: events.Sync, outlet: Outlet) -> None:
         barrier = Barrier(self.number, event.token)
@@ -135,6 +143,7 @@ class SessionWindow:
         for producer in self._producers.values():
             producer.pump(outlet)
         self._unconfirmed.feed_starved(outlet)
+        self._end_doomed(outlet)
 
     def _our_producer(self, number: int) -> ProducerWindow:
         try:
@@ -214,6 +223,16 @@ class SessionWindow:
                 producer.release()
                 outlet.tell(events.ProducerEnded(self.number, frame.producer, frame.code, frame.reason))
         self._unconfirmed.feed_starved(outlet)
+        self._end_doomed(outlet)
+
+    def _end_doomed(self, outlet: Outlet) -> None:
+        for number, producer in list(self._unconfirmed.doomed.items()):
+            if producer.has_in_flight:  # those get their confirms first
+                continue
+            del self._producers[number]
+            producer.release()
+            outlet.send(self.number, frames.ProducerClose(number))
+            outlet.tell(events.ProducerEnded(self.number, number, "message-too-long", producer.doom))
 
     def _to_consumer(self, frame: "_ConsumerFrame", payload: bytes, outlet: Outlet) -> None:
         consumer = self._consumers.get(frame.consumer)
@@ -242,6 +261,11 @@ class SessionWindow:
         return all(producer.is_idle for producer in self._producers.values()) and all(
             consumer.is_clean for consumer in self._consumers.values()
         )
+
+    def _end_if_drained(self, outlet: Outlet) -> None:
+        """A closing session that owes nothing does not wait for a connection: what it holds goes back by itself."""
+        if self.closes_at is not None and not self._is_open and not self._is_asked and self._is_drained():
+            self._end("", "", outlet)
 
     def _close_if_drained(self, outlet: Outlet) -> None:
         if self.closes_at is None or self._is_close_sent or self.is_ended or not self._is_open:

@@ -77,9 +77,11 @@ class Administration:
         destination = self._named(request)
         reason = f"{destination.record.name!r} has been removed"
         closings, operations = destination.remove("destination-removed", reason)
+        # Its creation must not follow: only what is stored may be removed ahead of other writes.
+        freeing = self._manager.is_stored(destination)
         self._manager.forget(destination)
         pending = PendingWrite(answers=[_done(session, request, {"removed": destination.record.name})])
-        return [*closings, self._manager.write(operations, pending, freeing=True)]
+        return [*closings, self._manager.write(operations, pending, freeing=freeing)]
 
     def _purge(self, session: bytes, request: Request) -> list[Command]:
         purged, operations = self._named(request).purge()
@@ -114,25 +116,27 @@ class Administration:
         """Answer with the messages that were read and that some subscription has not settled."""
         session, number, wanted = self._browsing.pop(event.token)
         destination = self._manager.find(asked.subscription)
-        result: list[dict[str, int]] = []
+        parts: list[dict[str, int]] = []
         payload: list[bytes] = []
+        following = asked.position if event.batches else asked.end
         for stored in event.batches:
             if wanted <= 0 or destination is None:
                 break
-            if not isinstance(stored, StoredBatch):
-                continue
-            batch = Batch.trusted(stored.data)
-            base = stored.end - batch.count
-            for low, high in _unsettled(destination, max(base, asked.position), min(stored.end, asked.end)):
-                high = min(high, low + wanted)
-                if low < high:
-                    part = batch.slice(low - base, high - base)
-                    result.append({"position": low, "count": part.count, "bytes": len(part.data)})
-                    payload.append(part.data)
-                    wanted -= high - low
-        end = min(event.batches[-1].end, asked.end) if event.batches else asked.end
+            if isinstance(stored, StoredBatch):
+                batch = Batch.trusted(stored.data)
+                base = stored.end - batch.count
+                for low, high in _unsettled(destination, max(base, asked.position), min(stored.end, asked.end)):
+                    taken = min(high, low + wanted)
+                    if low < taken:
+                        part = batch.slice(low - base, taken - base)
+                        parts.append({"position": low, "count": part.count, "bytes": len(part.data)})
+                        payload.append(part.data)
+                        wanted -= taken - low
+                        following = taken
+            if wanted > 0:
+                following = min(stored.end, asked.end)
         # An empty page is not the end: `next` tells where to go on.
-        answer = Reply(number, "", "", {"parts": result, "next": end, "end": asked.end})
+        answer = Reply(number, "", "", {"parts": parts, "next": following, "end": asked.end})
         return [ToSession(session, answer, b"".join(payload))]
 
     # -- arguments -----------------------------------------------------------------------------------

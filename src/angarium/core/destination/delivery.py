@@ -17,7 +17,16 @@ class Delivery:
     deliveries: list[ToSession] = field(default_factory=list)
     delivered: int = 0
     expired: int = 0
-    damaged: list[tuple[int, int, bytes]] = field(default_factory=list)  # positions low to high - 1, raw bytes
+    damaged: list["Damage"] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Free positions that ought to be stored and are not, or fail their checksum."""
+
+    positions: list[Range]
+    end: int  # of the batch, by which it is filed; 0 if nothing is there
+    raw: bytes
 
 
 def deliver(
@@ -34,37 +43,39 @@ def deliver(
     """
     result = Delivery()
     at, readable = asked
+    # What each consumer gets in one turn: an equal part of what is free now, not of what others have left.
+    share = -(-subscription.free_count(readable) // max(1, subscription.ready_count()))
     for stored in batches:
         if subscription.next_ready() is None:
             return result
         if isinstance(stored, DamagedBatch):
-            _note_damage(subscription, at, min(stored.end, readable), stored.raw, result)
+            _note_damage(subscription, at, min(stored.end, readable), stored, result)
         else:
             batch = Batch.trusted(stored.data)
             base = stored.end - batch.count
-            _note_damage(subscription, at, base, b"", result)
+            _note_damage(subscription, at, base, None, result)
             for low, high in subscription.free_in(max(base, at), min(stored.end, readable)):
                 for live in _without_expired(subscription, batch, base, (low, high), result, wall_ms):
-                    _share_out(subscription, batch, base, live, readable, result)
+                    _share_out(subscription, batch, base, live, share, result)
         at = stored.end
     if not batches:
-        _note_damage(subscription, at, readable, b"", result)
+        _note_damage(subscription, at, readable, None, result)
     return result
 
 
-def _note_damage(subscription: Subscription, low: int, high: int, raw: bytes, result: Delivery) -> None:
-    """Positions that ought to be stored and are not, or fail their checksum."""
+def _note_damage(
+    subscription: Subscription, low: int, high: int, found: DamagedBatch | None, result: Delivery
+) -> None:
     free = subscription.free_in(low, high) if low < high else []
     if free:
-        result.damaged.append((free[0][0], free[-1][1], raw))
+        result.damaged.append(Damage(free, found.end if found else 0, found.raw if found else b""))
 
 
 def _share_out(
-    subscription: Subscription, batch: Batch, base: int, free: Range, readable: int, result: Delivery
+    subscription: Subscription, batch: Batch, base: int, free: Range, share: int, result: Delivery
 ) -> None:
     low, high = free
     while low < high and (consumer := subscription.next_ready()) is not None:
-        share = -(-subscription.free_count(readable) // subscription.ready_count())
         upto = min(high, low + min(consumer.credit, share))
         redeliveries = subscription.take(consumer, low, upto)
         part = batch.slice(low - base, upto - base)

@@ -12,7 +12,7 @@ This machine knows nothing of names, other destinations or connections: `message
 """
 from collections.abc import Callable, Sequence
 
-from angarium.core.destination.delivery import deliver
+from angarium.core.destination.delivery import Damage, deliver
 from angarium.core.destination.events import (
     BatchesRead,
     Command,
@@ -62,6 +62,8 @@ class Destination:
         self.first = 0  # positions below are gone
         self.next = 0  # the position that the next message gets
         self.readable = 0  # positions below are durable
+        self._stored = 0  # where the last batch that was stored ends
+        self._deleted = 0  # batches that end here or before are deleted
         self.subscriptions = Subscriptions(record.kind)
         self.consumers: dict[ConsumerKey, Consumer] = {}
         self.producers = ProducerTable(producers_max=settings.producers_max)
@@ -77,7 +79,8 @@ class Destination:
 
     def restore_log(self, fields: dict[int, int], *, now: float) -> None:
         self.next = self.readable = fields.get(LogField.NEXT, 0)
-        self.first = min(fields.get(LogField.FIRST, 0), self.next)
+        self.first = self._deleted = min(fields.get(LogField.FIRST, 0), self.next)
+        self._stored = self.next
         self.counters.damaged = fields.get(LogField.DAMAGED, 0)
         if self.record.kind == DestinationKind.TOPIC:
             self._keep_until = now + self.settings.resume_grace_s
@@ -145,6 +148,7 @@ class Destination:
         operations: list[Operation] = []
         if len(self.subscriptions) or self._keep_until:
             operations.append(Put(Table.BATCH, position_key(self.identity, self.next), batch.data))
+            self._stored = self.next
         else:
             self.first = self.next
             operations.append(log_put(self.identity, LogField.FIRST, self.first))
@@ -184,7 +188,8 @@ class Destination:
         return [self._write([self._subscription_put(subscription), attached], pending, freeing=True)]
 
     def _opened(self, consumer: Consumer, lost: list[Range]) -> ToSession:
-        return ToSession(consumer.session, frames.ConsumerOpened(consumer.number, lost, consumer.attachment))
+        opened = frames.ConsumerOpened(consumer.number, lost, consumer.attachment, consumer.position)
+        return ToSession(consumer.session, opened)
 
     def _check_room(self, session: bytes, number: int) -> None:
         if len(self.consumers) >= self.settings.consumers_max:
@@ -224,8 +229,9 @@ class Destination:
             if frame.outcome == Outcome.RELEASE:
                 lost += subscription.release(consumer, low, high)
             else:
-                lost += subscription.settle(consumer, low, high)
-                self._count_outcome(frame.outcome, high - low)
+                settled, not_held = subscription.settle(consumer, low, high)
+                self._count_outcome(frame.outcome, settled)
+                lost += not_held
         if frame.credit >= 0:
             # As a Credit would: a consumer that resumed with settlements to send grants its first credit with the last.
             subscription.credit(consumer, frame.credit)
@@ -254,6 +260,7 @@ class Destination:
         subscription.detach(consumer, park_until=now + self.settings.resume_grace_s if cut else None)
         self.subscriptions.note_parking(subscription)
         if cut:
+            consumer.cut = True
             return []
         answers = [ToSession(session, frames.ConsumerClosed(number))]
         if not subscription.durable or (unsubscribe and subscription.name):
@@ -330,26 +337,36 @@ class Destination:
         commands: list[Command] = list(result.deliveries)
         self.counters.messages_out += result.delivered
         self.counters.expired += result.expired
-        for low, high, raw in result.damaged:
-            commands += self._set_aside(low, high, raw)
+        for damage in result.damaged:
+            commands += self._set_aside(damage)
         if result.expired:
             commands += self._save(subscription, PendingWrite())
+        elif result.delivered and subscription.durable and not subscription.noting:
+            # So that after a crash what was delivered is marked as redelivered. Nobody waits for it, and one such
+            # write at a time is enough: it rides along with the next publish.
+            subscription.noting = True
+            commands += self._save(subscription, PendingWrite(noted=subscription), patient=True)
         return commands + self.pump(subscription)
 
-    def _set_aside(self, low: int, high: int, raw: bytes) -> list[Command]:
+    def _set_aside(self, damage: Damage) -> list[Command]:
         """What cannot be read is kept apart, skipped by every subscription, and reported."""
-        self.counters.damaged += high - low
+        self.counters.damaged += sum(high - low for low, high in damage.positions)
         operations: list[Operation] = [log_put(self.identity, LogField.DAMAGED, self.counters.damaged)]
-        if raw:
-            key = position_key(self.identity, high)
-            operations += [Put(Table.DAMAGED, key, raw), delete_key(Table.BATCH, key)]
+        if damage.end:
+            key = position_key(self.identity, damage.end)
+            operations += [Put(Table.DAMAGED, key, damage.raw), delete_key(Table.BATCH, key)]
         for subscription in self.subscriptions:
-            for part in subscription.free_in(low, high):
-                subscription.discard(*part)
+            for low, high in damage.positions:
+                for part in subscription.free_in(low, high):
+                    subscription.discard(*part)
             if subscription.durable:
                 operations.append(self._subscription_put(subscription))
-        text = f"{self.record.name!r}: positions {low} to {high - 1} fail their checksum or are missing: set aside"
-        return [Report(Level.ERROR, "batch-damaged", text), self._write(operations, PendingWrite(), freeing=True)]
+        operations += self._trim()
+        commands: list[Command] = [self._write(operations, PendingWrite(), freeing=True)]
+        for low, high in damage.positions:
+            text = f"{self.record.name!r}: positions {low} to {high - 1} fail their checksum or are missing: set aside"
+            commands.append(Report(Level.ERROR, "batch-damaged", text))
+        return commands
 
     # -- administration ------------------------------------------------------------------------------
 
@@ -386,9 +403,12 @@ class Destination:
             commands += self._confirm(*pending.confirmed)
         if pending.settled is not None:
             consumer, number = pending.settled
-            # One that has closed since is still owed the answer: it may have lost what it settled.
-            if self.consumers.get((consumer.session, consumer.number), consumer) is consumer:
+            # One that has closed since is still owed the answer: it may have lost what it settled. One that was cut off
+            # asks again.
+            if not consumer.cut:
                 commands.append(ToSession(consumer.session, frames.Settled(consumer.number, number, pending.lost)))
+        if pending.noted is not None:
+            pending.noted.noting = False
         if pending.opened is not None and self._is_current(pending.opened):
             consumer = pending.opened
             consumer.opening = False
@@ -398,11 +418,16 @@ class Destination:
             self.readable = pending.readable
             for subscription in self.subscriptions:
                 commands += self.pump(subscription)
+            if operations := self._trim():  # a subscription may begin, or have ended, beyond what was written
+                commands.append(self._write(operations, PendingWrite(), freeing=True))
         return commands
 
     def _is_current(self, consumer: Consumer) -> bool:
-        """Whether it is still open. One that resumed instead has repeated, or will repeat, what it wants answered."""
         return self.consumers.get((consumer.session, consumer.number)) is consumer
+
+    def _was_replaced(self, consumer: Consumer) -> bool:
+        """It has resumed meanwhile, and has repeated, or will repeat, what it wants answered."""
+        return self.consumers.get((consumer.session, consumer.number), consumer) is not consumer
 
     def set_blocked(self, reason: str) -> list[Command]:
         """Tell every open producer that writes are blocked, or (empty reason) are possible again."""
@@ -431,15 +456,22 @@ class Destination:
         return [self._write(operations, pending, freeing=True, patient=patient)]
 
     def _trim(self) -> list[Operation]:
+        """Free what no subscription needs any more; not beyond what is written, for a deletion may overtake, on a
+        full disk, the batch that it is to delete."""
         if self._keep_until:
             return []
+        operations: list[Operation] = []
         slowest = self.subscriptions.slowest_cursor()
-        first = self.next if slowest is None else slowest
-        if first <= self.first:
-            return []
-        self.first = first
-        low, high = position_key(self.identity, 0), position_key(self.identity, first + 1)
-        return [DeleteRange(Table.BATCH, low, high), log_put(self.identity, LogField.FIRST, first)]
+        first = self.readable if slowest is None else min(slowest, self.readable)
+        if first > self.first:
+            self.first = first
+            operations.append(log_put(self.identity, LogField.FIRST, first))
+        end = min(self.first, self.readable)
+        if self._deleted < end and self._deleted < self._stored:
+            self._deleted = end
+            low, high = position_key(self.identity, 0), position_key(self.identity, end + 1)
+            operations.append(DeleteRange(Table.BATCH, low, high))
+        return operations
 
     def _write(
         self, operations: list[Operation], pending: PendingWrite, *, freeing: bool = False, patient: bool = False

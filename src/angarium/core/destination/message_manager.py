@@ -81,12 +81,12 @@ class MessageManager:
         logs: dict[int, dict[int, int]] = {}
         for key, value in state.logs.items():
             logs.setdefault(int.from_bytes(key[:8], "big"), {})[key[8]] = int.from_bytes(value, "big")
-        for identity, destination in self.destinations.items():
-            destination.restore_log(logs.get(identity, {}), now=now)
+        for identity, known in self.destinations.items():
+            known.restore_log(logs.get(identity, {}), now=now)
         self._restore_subscriptions(state, now)
         for key, value in state.producers.items():
-            if (destination := self.destinations.get(int.from_bytes(key[:8], "big"))) is not None:
-                destination.producers.restore(key[8:], value)
+            if (owner := self.destinations.get(int.from_bytes(key[:8], "big"))) is not None:
+                owner.producers.restore(key[8:], value)
         for destination in self.destinations.values():
             destination.producers.sort_restored()
             self._note_deadline(destination)
@@ -253,6 +253,9 @@ class MessageManager:
             Put(Table.DESTINATION, key_of(identity), msgspec.msgpack.encode(record)),
             Put(Table.NODE, NEXT_DESTINATION_KEY, self._next_destination.to_bytes(8, "big")),
         ]
+
+    def is_stored(self, destination: Destination) -> bool:
+        return destination.identity not in self._creations
 
     def forget(self, destination: Destination) -> None:
         del self.destinations[destination.identity], self._by_name[destination.record.name]

@@ -2,7 +2,7 @@
 from dataclasses import dataclass, field
 
 from angarium.core.destination.events import ToSession
-from angarium.core.destination.subscription import Consumer
+from angarium.core.destination.subscription import Consumer, Subscription
 from angarium.core.ranges import Range
 
 
@@ -17,6 +17,7 @@ class PendingWrite:
     confirmed: tuple[bytes, int] | None = None  # producer identity, sequence
     opened: Consumer | None = None  # may be told so and delivered to, unless it has gone meanwhile
     settled: tuple[Consumer, int] | None = None  # who is to be told that this settlement is durable
+    noted: Subscription | None = None  # how far it has delivered is known to the disk
     lost: list[Range] = field(default_factory=list)  # what either of them claimed in vain
 
 

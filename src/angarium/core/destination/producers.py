@@ -6,6 +6,7 @@ are dropped at once; of others the most recently used `producers_max` are kept.
 """
 import struct
 from dataclasses import dataclass
+from itertools import islice
 
 from angarium.core.errors import Rejected, RemoteProtocolError
 from angarium.core.ids import format_id
@@ -69,17 +70,16 @@ class ProducerTable:
         return producer, forgotten
 
     def _make_room(self) -> list[bytes]:
-        forgotten: list[bytes] = []
-        if len(self._by_identity) >= self._producers_max:
-            for identity, producer in list(self._by_identity.items()):
-                if producer.session is None:
-                    del self._by_identity[identity]
-                    forgotten.append(identity)
-                    if len(self._by_identity) < self._producers_max:
-                        break
-            else:
-                reason = f"{len(self._by_identity)} producers are connected: the most is {self._producers_max}"
-                raise Rejected("too-many-producers", reason)
+        surplus = len(self._by_identity) + 1 - self._producers_max
+        if surplus <= 0:
+            return []
+        idle = (identity for identity, producer in self._by_identity.items() if producer.session is None)
+        forgotten = list(islice(idle, surplus))
+        if len(forgotten) < surplus:
+            reason = f"{len(self._by_identity)} producers are connected: the most is {self._producers_max}"
+            raise Rejected("too-many-producers", reason)
+        for identity in forgotten:
+            del self._by_identity[identity]
         return forgotten
 
     def confirm(self, identity: bytes, sequence: int) -> Producer | None:

@@ -31,7 +31,7 @@ class SubscriptionRecord(msgspec.Struct, array_like=True, frozen=True):
 
     cursor: int
     settled: list[Range]
-    next_fresh: int
+    delivered: int
     redeliveries: dict[int, list[Range]]
 
 
@@ -44,9 +44,18 @@ class Consumer:
     attachment: bytes = b""  # to be repeated when it is told that it is open
     delivered: int = 0
     opening: bool = False  # it has not been told yet that it is open
+    cut: bool = False  # its session was cut off: should it resume, another one takes its place
     stalled: bool = False  # its connection takes no more for now
     held: RangeSet = field(default_factory=RangeSet)
     unclaimed: RangeSet | None = None  # until its first credit after a resume
+
+    @property
+    def position(self) -> int:
+        """Where its subscription goes on, if that is known only while it is here; else -1."""
+        if self.subscription.durable:
+            return -1
+        unclaimed = self.unclaimed.first() if self.unclaimed else None
+        return self.subscription.next_fresh if unclaimed is None else unclaimed[0]
 
     @property
     def credit(self) -> int:
@@ -68,6 +77,8 @@ class Subscription:
         self.cursor = cursor
         self.settled = RangeSet()
         self.next_fresh = cursor
+        self.delivered = cursor  # one past the highest position that was ever delivered
+        self.noting = False  # a write that notes `delivered` is under way
         self.returned = RangeSet()
         self.redeliveries = Redeliveries()
         self.consumers: dict[ConsumerKey, Consumer] = {}
@@ -82,12 +93,15 @@ class Subscription:
     def restored(
         cls, name: str, record: SubscriptionRecord, attached: list[ConsumerKey], *, log_next: int, until: float
     ) -> "Subscription":
-        self = cls(name, durable=True, cursor=record.cursor)
+        # It may have been saved ahead of what was then lost with a crash: it must not wait behind the log's end.
+        self = cls(name, durable=True, cursor=min(record.cursor, log_next))
         self.settled = RangeSet(record.settled)
-        self.next_fresh = max(log_next, record.cursor)
+        self.settled.remove(log_next, max(log_next, record.delivered))
+        self.next_fresh = log_next
+        self.delivered = min(record.delivered, log_next)
         self.redeliveries = Redeliveries(record.redeliveries)
         unsettled = self.settled.gaps(self.cursor, self.next_fresh)
-        for low, high in self.settled.gaps(self.cursor, min(record.next_fresh, self.next_fresh)):
+        for low, high in self.settled.gaps(self.cursor, self.delivered):
             self.redeliveries.mark_delivered(low, high)
         if attached:
             self.orphaned = RangeSet(unsettled)
@@ -99,7 +113,7 @@ class Subscription:
 
     def record(self) -> bytes:
         return msgspec.msgpack.encode(
-            SubscriptionRecord(self.cursor, list(self.settled), self.next_fresh, self.redeliveries.levels())
+            SubscriptionRecord(self.cursor, list(self.settled), self.delivered, self.redeliveries.levels())
         )
 
     # -- what is free ------------------------------------------------------------------------------
@@ -143,6 +157,7 @@ class Subscription:
         self._leave_free(low, high)
         consumer.held.add(low, high)
         consumer.delivered += high - low
+        self.delivered = max(self.delivered, high)
         del self._ready[consumer]
         self.update_ready(consumer)
         return self.redeliveries.of(low, high)
@@ -170,6 +185,8 @@ class Subscription:
     def attach(self, consumer: Consumer, held: list[Range], *, resumed: bool) -> list[Range]:
         """Add a consumer, which claims what it held before; return what it can no longer have."""
         key = (consumer.session, consumer.number)
+        if not resumed:
+            self._unpark([key])  # an earlier consumer of that number will not come back
         self.consumers[key] = consumer
         lost: list[Range] = []
         if resumed:
@@ -261,8 +278,8 @@ class Subscription:
 
     # -- outcomes ----------------------------------------------------------------------------------
 
-    def settle(self, consumer: Consumer, low: int, high: int) -> list[Range]:
-        """Settle what the consumer holds of the range; return what was not its to settle.
+    def settle(self, consumer: Consumer, low: int, high: int) -> tuple[int, list[Range]]:
+        """Settle what the consumer holds of the range; return how much that was, and what was not its to settle.
 
         Positions that are settled already are no loss: a resent settlement is answered as the first one was.
         """
@@ -274,11 +291,8 @@ class Subscription:
         for part in got:
             self._settle_part(*part)
         known = RangeSet(got)
-        return [
-            rest
-            for gap in known.gaps(max(low, self.cursor), high)
-            for rest in self.settled.gaps(*gap)
-        ]
+        gaps = known.gaps(max(low, self.cursor), high)
+        return known.count, [rest for gap in gaps for rest in self.settled.gaps(*gap)]
 
     def release(self, consumer: Consumer, low: int, high: int) -> list[Range]:
         """Give held positions back, to be delivered again; return what was not the consumer's to release."""

@@ -4,11 +4,13 @@ A queue always has exactly one, with an empty name. A topic has one for each dur
 with a leading '#', one for each consumer that is not durable; the latter go when their consumer goes.
 """
 from collections.abc import Iterator
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 
 from angarium.core.destination.subscription import Subscription
 from angarium.core.errors import Rejected
 from angarium.core.wire.frames import ConsumerOpen, DestinationKind, Start
+
+_CURSORS_OUTDATED_MAX = 100  # of subscriptions that are gone; past it the heap is built anew
 
 
 class Subscriptions:
@@ -38,6 +40,9 @@ class Subscriptions:
     def remove(self, subscription: Subscription) -> None:
         del self._by_name[subscription.name]
         self._parking.pop(subscription.name, None)
+        if len(self._cursors) > 2 * len(self._by_name) + _CURSORS_OUTDATED_MAX:  # behind one that does not move
+            self._cursors = [(other.cursor, other.name) for other in self]
+            heapify(self._cursors)
 
     def note_parking(self, subscription: Subscription) -> None:
         """To be called when something of the subscription may have been parked or freed."""
@@ -84,7 +89,7 @@ class Subscriptions:
 
 def _new(name: str, frame: ConsumerOpen, first: int, next_position: int) -> Subscription:
     durable = bool(frame.subscription)
-    if not frame.resumed:
+    if not frame.resumed or frame.next_position < 0:  # new, or its opening was never answered
         cursor = first if frame.start == Start.OLDEST else next_position
         return Subscription(name, durable=durable, cursor=cursor)
     # It was lost with a restart or after the grace time: it goes on from what its client tells, as far as the log

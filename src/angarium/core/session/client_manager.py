@@ -136,6 +136,10 @@ class ClientManager:
                 return [SendFrame(connection.number, 0, frames.Pong(ping))]
             case frames.Pong():
                 return []
+            case frames.Failure(code, reason):
+                text = f"client {connection.client!r} at {connection.peer} says that we broke the protocol: {reason}"
+                ended = self._end(connection, closed=False)
+                return [Report(Level.ERROR, code, text), *ended, CloseConnection(connection.number)]
             case frames.Goodbye():
                 return [*self._end(connection, closed=True), CloseConnection(connection.number)]
         session = connection.sessions.get(number)

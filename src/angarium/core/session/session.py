@@ -214,6 +214,9 @@ class Session:
                 link = self._producers.get(number)
                 if link is None or link.state is not LinkState.OPEN:
                     return []
+            case frames.Settled(number):
+                if number not in self._consumers:
+                    return []
             case frames.Located():
                 return self._located(frame)
             case frames.ProducerOpened() | frames.ConsumerOpened():

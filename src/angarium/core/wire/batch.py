@@ -42,6 +42,7 @@ HEADER = struct.Struct("<4sIII16sQqIIQ")
 _AFTER_CRC = struct.Struct("<II16sQqIIQ")
 _SUM = struct.Struct("<4sI")
 PRIORITY_DEFAULT = 4
+SEQUENCE_MAX = (1 << 62) - 1
 PRIORITY_MAX = 9
 
 
@@ -145,7 +146,7 @@ class Batch:
         offsets_end = HEADER.size + 4 * (count + 1)
         if magic != MAGIC or length != len(data) or zero != 0 or columns & ~_KNOWN:
             raise RemoteProtocolError("bad-batch", "batch header is malformed")
-        if count < 1 or sequence < 1 or offsets_end > bodies_at or bodies_at > length:
+        if count < 1 or not 1 <= sequence <= SEQUENCE_MAX - count + 1 or offsets_end > bodies_at or bodies_at > length:
             raise RemoteProtocolError("bad-batch", f"batch header is inconsistent: {count} messages, {length} bytes")
         self = cls.__new__(cls)
         self.data = data

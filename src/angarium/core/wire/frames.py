@@ -224,6 +224,7 @@ class ConsumerOpened(Frame, frozen=True):
     consumer: int
     lost: list[Range] = []  # held positions that are no longer this consumer's
     attachment: bytes = b""
+    position: int = -1  # where a subscription that is not durable goes on: its client repeats it when it resumes
 
 
 class Credit(Frame, frozen=True):

@@ -1,0 +1,106 @@
+"""The bus between client manager and message manager, with every frame as the bytes that a real network would carry.
+
+Towards the message manager each destination has its own queue, as in `runtime/bus.py`: in order within a destination,
+in any order between them. Towards the client manager there is one queue. In one process it is always empty: frames
+arrive at once. With `answer_delay_s_max` they take their time, as they will between two machines.
+"""
+import struct
+from collections import deque
+from collections.abc import Callable
+from random import Random
+
+from angarium.core.destination.events import FromSession, ToSession
+from angarium.core.session.events import FromBus, ToBus
+from angarium.core.wire.codec import FrameParser, encode
+from angarium.sim.clock import Clock
+from angarium.sim.trace import Trace
+
+_ENVELOPE = struct.Struct("<16sQ")
+_FRAME_BYTES_MAX = 64 << 20
+
+
+class SimBus:
+    def __init__(
+        self, clock: Clock, trace: Trace, chance: Random, *, to_manager: Callable[[FromSession], None],
+        to_sessions: Callable[[FromBus], None], delay_s_max: float, answer_delay_s_max: float,
+    ) -> None:  # fmt: skip
+        self._clock = clock
+        self._trace = trace
+        self._chance = chance
+        self._to_manager = to_manager
+        self._to_sessions = to_sessions
+        self._delay_s_max = delay_s_max
+        self._answer_delay_s_max = answer_delay_s_max
+        self._queues: dict[int, deque[bytes]] = {}
+        self._answers: deque[bytes] = deque()
+        self._manager_parser = FrameParser(frame_bytes_max=_FRAME_BYTES_MAX)
+        self._session_parser = FrameParser(frame_bytes_max=_FRAME_BYTES_MAX)
+        self._is_cut = False
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._queues and not self._answers
+
+    def cut(self) -> None:
+        """The process is gone, and what was in its memory."""
+        self._is_cut = True
+        self._queues.clear()
+        self._answers.clear()
+
+    # -- from sessions to destinations ---------------------------------------------------------------
+
+    def post(self, command: ToBus) -> None:
+        packed = _ENVELOPE.pack(command.session, command.destination) + encode(0, command.frame, command.payload)
+        self._trace.mix(2, packed)
+        waiting = self._queues.get(command.destination)
+        if waiting is not None:
+            waiting.append(packed)
+            return
+        self._queues[command.destination] = deque((packed,))
+        self._schedule(command.destination)
+
+    def _schedule(self, destination: int) -> None:
+        # Mostly quick; sometimes a destination is busy and its queue waits its turn.
+        delay_s = self._delay_s_max * self._chance.random() ** 4
+        self._clock.after(delay_s, lambda: self._serve(destination))
+
+    def _serve(self, destination: int) -> None:
+        if self._is_cut:
+            return
+        waiting = self._queues[destination]
+        packed = waiting.popleft()
+        if waiting:
+            self._schedule(destination)
+        else:
+            del self._queues[destination]
+        session, _ = _ENVELOPE.unpack_from(packed)
+        (received,) = self._manager_parser.feed(memoryview(packed)[_ENVELOPE.size :])
+        self._to_manager(FromSession(session, destination, received.frame, received.payload))
+
+    # -- and back ------------------------------------------------------------------------------------
+
+    def answer(self, command: ToSession) -> None:
+        packed = _ENVELOPE.pack(command.session, 0) + encode(0, command.frame, command.payload)
+        self._trace.mix(3, packed)
+        if self._answer_delay_s_max == 0.0:
+            self._deliver_answer(packed)
+            return
+        self._answers.append(packed)
+        if len(self._answers) == 1:
+            self._schedule_answer()
+
+    def _schedule_answer(self) -> None:
+        self._clock.after(self._answer_delay_s_max * self._chance.random() ** 4, self._serve_answer)
+
+    def _serve_answer(self) -> None:
+        if self._is_cut:
+            return
+        packed = self._answers.popleft()
+        if self._answers:
+            self._schedule_answer()
+        self._deliver_answer(packed)
+
+    def _deliver_answer(self, packed: bytes) -> None:
+        session, _ = _ENVELOPE.unpack_from(packed)
+        (received,) = self._session_parser.feed(memoryview(packed)[_ENVELOPE.size :])
+        self._to_sessions(FromBus(session, received.frame, received.payload))

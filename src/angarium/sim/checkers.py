@@ -1,0 +1,181 @@
+"""The ledger: what was promised, compared with what happens, as it happens and at the end.
+
+`Messages` and `Holdings` object on the spot; this module connects them to the broker and the applications, and says at
+the end what is missing:
+- every confirmed message was settled by an application, on its queue and on every durable subscription that was open
+  when it was published, and arrived at every other subscriber that was never away for the grace time. Excepted are
+  messages that have expired, and those in a damaged batch that the broker has reported;
+- nothing is left over in the broker: logs are trimmed, nothing is pending, nobody is remembered for nothing.
+"""
+import re
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Sized
+
+from angarium.core.destination.destination import Destination
+from angarium.core.destination.events import FromSession, Level, Report, ToSession
+from angarium.core.storage import Table
+from angarium.core.wire import frames
+from angarium.core.wire.frames import DestinationKind
+from angarium.sim.broker import WALL_MS_AT_ZERO, Node
+from angarium.sim.clock import Clock
+from angarium.sim.disk import SimDisk
+from angarium.sim.holdings import Holdings, SubscriptionFacts
+from angarium.sim.messages import LogFacts, Messages, ProducerFacts, Violation
+
+_SET_ASIDE = re.compile(r"'(?P<name>[^']+)': positions (?P<low>\d+) to (?P<high>\d+) ")
+
+
+class Ledger:
+    """The broker's witness."""
+
+    def __init__(self, clock: Clock, *, grace_s: float) -> None:
+        self.messages = Messages()
+        self.holdings = Holdings(self.messages, grace_s=grace_s)
+        self.is_unsynced: Callable[[int], bool] = lambda token: False
+        self.last_token: Callable[[], int] = lambda: 0
+        self.tally: Counter[str] = Counter()  # what happened how often, for people
+        self._clock = clock
+        self._producers: dict[tuple[bytes, int], tuple[int, bytes]] = {}  # session, number -> destination, identity
+
+    # -- what passes inside the broker ---------------------------------------------------------------
+
+    def to_manager(self, event: FromSession) -> None:
+        session, frame = event.session, event.frame
+        match frame:
+            case frames.Settle():
+                self.holdings.settle(session, frame)
+            case frames.ProducerOpen():
+                self._producers[session, frame.producer] = (event.destination, frame.identity)
+            case frames.ConsumerOpen():
+                self.tally["consumers resumed" if frame.resumed else "consumers opened"] += 1
+                self.holdings.opening(session, event.destination, frame, self._clock.now)
+            case frames.ConsumerClose(number, True):
+                self.holdings.unsubscribing(session, number)
+            case frames.SessionEnded(closed):
+                self.holdings.ended(session, event.destination, closed, self._clock.now)
+
+    def from_manager(self, command: ToSession) -> None:
+        session, frame = command.session, command.frame
+        match frame:
+            case frames.Deliver():
+                self.tally["redeliveries" if frame.redeliveries else "first deliveries"] += 1
+                now = self._clock.now
+                wall_ms = int(WALL_MS_AT_ZERO + now * 1000)
+                self.holdings.delivered(
+                    session, frame, command.payload, now=now, wall_ms=wall_ms, token=self.last_token()
+                )
+            case frames.Confirm(number, sequence):
+                destination, identity = self._producers[session, number]
+                self.messages.confirm_leaves(destination, identity, sequence, self._clock.now)
+            case frames.Settled():
+                self.holdings.settled(session, frame)
+            case frames.ConsumerClosed():
+                self.holdings.closed(session, frame)
+            case frames.ConsumerOpened():
+                self.tally["positions lost"] += sum(high - low for low, high in frame.lost)
+                self.holdings.opened(session, frame, self._clock.now)
+
+    def reported(self, report: Report) -> None:
+        if report.code == "batch-damaged":
+            found = _SET_ASIDE.search(report.text)
+            assert found is not None, f"not understood: {report.text}"
+            log = self.messages.by_name[found["name"]]
+            low, high = int(found["low"]), int(found["high"]) + 1
+            sound = [position for position in range(low, high) if position not in log.damaged]
+            if sound:
+                raise Violation("only damage is set aside", f"{log.name}: {sound} of {low} to {high - 1} were sound")
+            log.set_aside.update(range(low, high))
+            self.tally["positions damaged"] += high - low
+        elif report.code == "disk-blocked":
+            self.tally["disk blocked"] += 1
+        elif report.level == Level.WARNING:
+            raise Violation("the broker accuses nobody who keeps the protocol", report.text)
+
+    def broker_started(self) -> None:
+        self.tally["broker starts"] += 1
+        self.holdings.broker_started(self._clock.now)
+
+    def broker_stopped(self) -> None:
+        self.messages.broker_crashed()
+        self.holdings.broker_stopped(self._clock.now, self.is_unsynced)
+
+    # -- what is still missing -----------------------------------------------------------------------
+
+    def unfinished(self) -> Iterator[str]:
+        """What keeps the world from being drained; nothing means that all is done."""
+        for facts in self.messages.producers:
+            if not facts.is_abandoned and facts.confirmed < len(facts.bodies):
+                yield f"{facts.destination}: {len(facts.bodies) - facts.confirmed} messages are not confirmed"
+        for subscription in self.holdings.subscriptions.values():
+            if subscription.is_durable and not subscription.is_ending:
+                yield from self._missing(subscription, subscription.finished, "settled")
+        for log in self.messages.by_name.values():
+            if log.kind == DestinationKind.QUEUE and (log.name, "") not in self.holdings.subscriptions and log.messages:
+                yield f"{log.name}: nobody consumes it"
+        for key, consumer in self.holdings.consumers.items():
+            if not consumer.subscription.is_durable and not consumer.was_away and not consumer.is_gone:
+                yield from self._missing(consumer.subscription, consumer.subscription.seen, f"seen by {key[1]}")
+
+    def _missing(self, subscription: SubscriptionFacts, done: Container[int], what: str) -> Iterator[str]:
+        log, name = subscription.log, f"{subscription.log.name}{subscription.name}"
+        for facts, sequence in self._expected(subscription):
+            position = log.positions.get((facts.identity, sequence))
+            if position is None:
+                if sequence not in facts.forgiven:
+                    yield f"{name}: message {sequence} of {facts.identity.hex()[-6:]} is confirmed and not in the log"
+            elif position not in done and not self._is_excused(log, facts, sequence, position):
+                yield f"{name}: position {position} is not {what}"
+
+    def _expected(self, subscription: SubscriptionFacts) -> Iterator[tuple[ProducerFacts, int]]:
+        """Confirmed messages that this subscription has to get: on a topic, those published since it was opened."""
+        log = subscription.log
+        opened_at = -1.0 if log.kind == DestinationKind.QUEUE else subscription.opened_at
+        if opened_at is None:
+            return
+        for facts in self.messages.producers:
+            if facts.destination == log.name:
+                for sequence in range(1, facts.confirmed + 1):
+                    if facts.published_at[sequence - 1] > opened_at:
+                        yield facts, sequence
+
+    def _is_excused(self, log: LogFacts, facts: ProducerFacts, sequence: int, position: int) -> bool:
+        expiry_ms = facts.expiries_ms[sequence - 1]
+        if 0 < expiry_ms <= WALL_MS_AT_ZERO + self._clock.now * 1000:
+            return True
+        return position in log.damaged and position in log.set_aside
+
+
+def left_in_memory(node: Node) -> Iterator[str]:
+    """What a broker still remembers after everything is settled and every client has gone. Reads private tables."""
+    manager, client_manager = node.message_manager, node.client_manager
+    tables: dict[str, Sized] = {
+        "writes": manager._writes, "reads": manager._reads, "timed": manager._timed,
+        "connections": client_manager._connections, "sessions": client_manager._sessions,
+    }  # fmt: skip
+    yield from (f"{name}: {len(table)} left" for name, table in tables.items() if table)
+    for destination in manager.destinations.values():
+        yield from (f"{destination.record.name}: {what}" for what in _left_in(destination))
+
+
+def left_on_disk(disk: SimDisk, *, producers_max: int) -> Iterator[str]:
+    stored = {table: len(disk.store.scan(table, b"", b"\xff" * 60, limit=10_000)) for table in Table}
+    for table in (Table.BATCH, Table.ATTACHED):
+        if stored[table]:
+            yield f"{table.name}: {stored[table]} records left on disk"
+    if stored[Table.PRODUCER] > producers_max:
+        yield f"PRODUCER: {stored[Table.PRODUCER]} records on disk, of {producers_max} producers"
+
+
+def _left_in(destination: Destination) -> Iterator[str]:
+    if not destination.first == destination.readable == destination.next:
+        yield f"log has positions {destination.first} to {destination.next}, readable to {destination.readable}"
+    if destination.consumers or destination.producers.attached():
+        yield "somebody is attached"
+    for subscription in destination.subscriptions:
+        if not subscription.durable:
+            yield f"{subscription.name} was not durable and is still there"
+        sets = (subscription.settled, subscription.returned, subscription.orphaned)
+        if any(sets) or subscription.parked or subscription.awaited or subscription.redeliveries.count:
+            yield f"subscription {subscription.name!r} holds on to positions"
+        if subscription.cursor != destination.next:
+            yield f"subscription {subscription.name!r} stands at {subscription.cursor} of {destination.next}"

@@ -1,0 +1,177 @@
+"""What was published, what was confirmed, and what the disk holds of it: the ledger's page on logs.
+
+It watches the disk as groups become durable, never the machines, and objects at once when
+- a position of a log changes its message, or a message gets a second position (no duplicates in the log);
+- the messages of one producer are not in the order of their sequences (order per producer);
+- a confirm leaves the broker for a message that is not durable, on a destination that promises it.
+"""
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from angarium.core.destination.records import DestinationRecord
+from angarium.core.storage import Operation, Put, Table
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.frames import DestinationKind
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+    def __init__(self, promise: str, what: str) -> None:
+        super().__init__(f"{promise}: {what}")
+        self.promise = promise
+        self.what = what
+
+
+@dataclass(slots=True, eq=False)
+class ProducerFacts:
+    """One producer of one application."""
+
+    destination: str
+    bodies: list[bytes] = field(default_factory=list)  # of sequence 1, 2, ...
+    published_at: list[float] = field(default_factory=list)
+    expiries_ms: list[int] = field(default_factory=list)
+    identity: bytes = b""
+    confirmed: int = 0  # as its application was told
+    confirmed_sent: int = 0  # as the broker has said, whether it arrived or not
+    confirmed_at: dict[int, float] = field(default_factory=dict)  # sequence -> when the broker said so
+    forgiven: set[int] = field(default_factory=set)  # confirmed in memory only, and the broker crashed
+    is_abandoned: bool = False  # its client crashed, or gave up waiting
+
+
+@dataclass(slots=True, eq=False)
+class LogFacts:
+    """One destination, as the disk knows it."""
+
+    name: str
+    kind: DestinationKind
+    confirm: str = "disk"
+    messages: dict[int, tuple[bytes, int]] = field(default_factory=dict)  # position -> producer, sequence
+    positions: dict[tuple[bytes, int], int] = field(default_factory=dict)
+    last: dict[bytes, int] = field(default_factory=dict)  # producer -> its last sequence in the log
+    damaged: set[int] = field(default_factory=set)  # positions in a spoiled batch
+    set_aside: set[int] = field(default_factory=set)  # positions that the broker reported as unreadable
+
+
+class Messages:
+    def __init__(self) -> None:
+        self.logs: dict[int, LogFacts] = {}
+        self.by_name: dict[str, LogFacts] = {}
+        self.producers: list[ProducerFacts] = []
+        self.by_identity: dict[bytes, ProducerFacts] = {}
+        self._accepted: dict[tuple[int, bytes], int] = {}  # destination, producer -> last durable sequence
+
+    # -- from applications ---------------------------------------------------------------------------
+
+    def producer(self, destination: str) -> ProducerFacts:
+        facts = ProducerFacts(destination)
+        self.producers.append(facts)
+        return facts
+
+    def identified(self, facts: ProducerFacts, identity: bytes) -> None:
+        if identity in self.by_identity:
+            raise Violation("producers have identities of their own", f"{identity.hex()} was given twice")
+        facts.identity = identity
+        self.by_identity[identity] = facts
+
+    def confirmed(self, facts: ProducerFacts, sequence: int) -> None:
+        if not facts.confirmed < sequence <= len(facts.bodies):
+            raise Violation(
+                "confirms are of what was sent, ascending",
+                f"{facts.destination}: {sequence} after {facts.confirmed}, {len(facts.bodies)} sent",
+            )
+        facts.confirmed = sequence
+
+    def log(self, name: str, kind: DestinationKind) -> LogFacts:
+        if name not in self.by_name:
+            self.by_name[name] = LogFacts(name, kind)
+        return self.by_name[name]
+
+    # -- from the disk -------------------------------------------------------------------------------
+
+    def synced(self, operations: Sequence[Operation]) -> None:
+        for operation in operations:
+            if not isinstance(operation, Put):
+                continue
+            if operation.table == Table.BATCH:
+                self._batch_synced(operation)
+            elif operation.table == Table.PRODUCER:
+                destination, identity = int.from_bytes(operation.key[:8], "big"), operation.key[8:]
+                self._accepted[destination, identity] = int.from_bytes(operation.value[:8], "little")
+            elif operation.table == Table.DESTINATION:
+                record = msgspec.msgpack.decode(operation.value, type=DestinationRecord)
+                identity_number = int.from_bytes(operation.key, "big")
+                log = self.log(record.name, record.kind)
+                log.confirm = record.confirm
+                self.logs[identity_number] = log
+
+    def _batch_synced(self, put: Put) -> None:
+        destination, end = int.from_bytes(put.key[:8], "big"), int.from_bytes(put.key[8:], "big")
+        log = self.logs[destination]
+        batch = Batch.trusted(put.value)
+        producer, sequence = batch.producer, batch.first_sequence
+        last = log.last.get(producer, 0)
+        for position in range(end - batch.count, end):
+            if position in log.messages:
+                raise Violation(
+                    "no duplicates in the log",
+                    f"{log.name}: position {position} had message {log.messages[position][1]}, now {sequence}",
+                )
+            if (producer, sequence) in log.positions:
+                first = log.positions[producer, sequence]
+                raise Violation(
+                    "no duplicates in the log", f"{log.name}: message {sequence} is at {first} and at {position}"
+                )
+            if sequence <= last:
+                raise Violation(
+                    "order per producer", f"{log.name}: message {sequence} is stored at {position}, after {last}"
+                )
+            log.messages[position] = (producer, sequence)
+            log.positions[producer, sequence] = position
+            last = sequence
+            sequence += 1
+        log.last[producer] = last
+
+    def damaged(self, key: bytes, count: int) -> None:
+        log = self.logs[int.from_bytes(key[:8], "big")]
+        end = int.from_bytes(key[8:], "big")
+        log.damaged.update(range(end - count, end))
+
+    # -- from the broker -----------------------------------------------------------------------------
+
+    def confirm_leaves(self, destination: int, identity: bytes, sequence: int, now: float) -> None:
+        """The moment at which everything up to `sequence` has to be durable."""
+        facts = self.by_identity.get(identity)
+        log = self.logs[destination]
+        confirmed_before = facts.confirmed_sent if facts is not None else sequence - 1
+        for number in range(confirmed_before + 1, sequence + 1):
+            if facts is not None:
+                facts.confirmed_at[number] = now
+            if log.confirm == "memory" or (identity, number) in log.positions:
+                continue
+            # A topic without subscriptions stores nothing but how far its producers are.
+            if log.kind == DestinationKind.TOPIC and self._accepted.get((destination, identity), 0) >= number:
+                continue
+            raise Violation("confirmed means durable", f"{log.name}: message {number} is confirmed and not on disk")
+        if facts is not None:
+            facts.confirmed_sent = max(facts.confirmed_sent, sequence)
+
+    def broker_crashed(self) -> None:
+        """What was confirmed from memory and had not reached the disk is gone: that is what `memory` means."""
+        for facts in self.producers:
+            log = self.by_name.get(facts.destination)
+            if log is not None and log.confirm == "memory":
+                for sequence in range(1, facts.confirmed_sent + 1):
+                    if (facts.identity, sequence) not in log.positions:
+                        facts.forgiven.add(sequence)
+
+    def unlabelled(self, producer: bytes, sequence: int, body: bytes) -> str:
+        """Empty if that message was published with that body; else what is wrong."""
+        facts = self.by_identity.get(producer)
+        if facts is None:
+            return "nobody published it"
+        if sequence > len(facts.bodies) or facts.bodies[sequence - 1] != body:
+            return "it is not what was published"
+        return ""

@@ -1,0 +1,90 @@
+"""The wire protocol by hand, over a blocking socket: for clients that misbehave in ways our own client cannot."""
+import socket
+import time
+from typing import Any, TypeVar
+
+from angarium.core.wire import frames
+from angarium.core.wire.batch import pack
+from angarium.core.wire.codec import FrameParser, Received, encode
+from angarium.core.wire.frames import DestinationKind, Frame
+from tests.process.process_broker import WAIT_S
+
+_FRAME_BYTES_MAX = 1 << 28
+F = TypeVar("F", bound=Frame)
+
+
+class RawClient:
+    def __init__(self, port: int, *, receive_buffer_bytes: int | None = None) -> None:
+        self.socket = socket.socket()
+        if receive_buffer_bytes is not None:  # before connecting, so that the window is small from the start
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        self.socket.settimeout(WAIT_S)
+        self.socket.connect(("127.0.0.1", port))
+        self._parser = FrameParser(frame_bytes_max=_FRAME_BYTES_MAX)
+        self._received: list[Received] = []
+        self.is_closed = False  # by the broker
+
+    def __enter__(self) -> "RawClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def send_bytes(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def send(self, session: int, frame: Frame, payload: bytes = b"") -> None:
+        self.send_bytes(encode(session, frame, payload))
+
+    def next(self, timeout_s: float = WAIT_S) -> Received | None:
+        """The next frame; None when the broker has closed the connection, or the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while not self._received and not self.is_closed:
+            self.socket.settimeout(max(0.001, deadline - time.monotonic()))
+            try:
+                data = self.socket.recv(1 << 18)
+            except TimeoutError:
+                return None
+            except ConnectionError:
+                data = b""
+            if data:
+                self._received += self._parser.feed(data)
+            else:
+                self.is_closed = True
+        return self._received.pop(0) if self._received else None
+
+    def expect(self, kind: type[F], timeout_s: float = WAIT_S) -> F:
+        """The next frame of that kind; others before it are skipped."""
+        deadline = time.monotonic() + timeout_s
+        while (received := self.next(deadline - time.monotonic())) is not None:
+            if isinstance(received.frame, kind):
+                return received.frame
+        raise AssertionError(f"no {kind.__name__}: the connection is {'closed' if self.is_closed else 'silent'}")
+
+    # -- the ordinary ways -------------------------------------------------------------------------------
+
+    def hello(self) -> frames.Welcome:
+        self.send(0, frames.Hello(frames.PROTOCOL_VERSION, "raw", "test"))
+        return self.expect(frames.Welcome)
+
+    def open_session(self, session: int = 1, identity: bytes = b"") -> bytes:
+        self.send(session, frames.SessionOpen(identity))
+        return self.expect(frames.SessionOpened).identity
+
+    def open_producer(
+        self, destination: str, producer: int = 1, *, session: int = 1, identity: bytes = b"",
+        kind: DestinationKind = DestinationKind.ANY,
+    ) -> bytes:  # fmt: skip
+        self.send(session, frames.ProducerOpen(producer, destination, kind, identity))
+        return self.expect(frames.ProducerOpened).identity
+
+    def request(self, number: int, command: str, arguments: dict[str, Any]) -> frames.Reply:
+        self.send(0, frames.Request(number, command, arguments))
+        return self.expect(frames.Reply)
+
+
+def batch(identity: bytes, sequence: int, bodies: list[bytes]) -> bytes:
+    return pack(identity, sequence, int(time.time() * 1000), bodies)

@@ -1,0 +1,194 @@
+"""Goal: scripts can rely on `send`, `receive` and `topic tail`: output, exit codes, and nothing lost on the way.
+Method: `angarium` as a subprocess against a real `angarium up`. Each test uses names of its own."""
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.process.cli_node import WAIT_S, Node, assert_one_sentence
+from tests.process.process_broker import free_port
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    node = Node(tmp_path_factory.mktemp("node") / "data", free_port())
+    yield node
+    node.stop()
+
+
+def test_a_body_goes_in_and_comes_out(node: Node) -> None:
+    sent = node.run("send", "plain", "hello")
+    assert (sent.returncode, sent.stdout, sent.stderr) == (0, b"", b"angarium: 1 message confirmed\n")
+    received = node.run("receive", "plain", "--count", "1", "--timeout", "5")
+    assert (received.returncode, received.stdout, received.stderr) == (0, b"hello\n", b"")
+
+
+def test_what_was_printed_is_settled(node: Node) -> None:
+    node.run("send", "settled", "m{n}", "--count", "5")
+    assert node.run("receive", "settled", "--count", "2").stdout == b"m1\nm2\n"
+    assert node.run("receive", "settled", "--count", "3").stdout == b"m3\nm4\nm5\n"
+    assert node.run("receive", "settled", "--count", "1", "--timeout", "0.2").returncode == 1
+
+
+def test_receive_takes_no_more_than_it_prints(node: Node) -> None:
+    node.run("send", "modest", "m{n}", "--count", "10")
+    assert node.run("receive", "modest", "--count", "4").stdout == b"m1\nm2\nm3\nm4\n"
+    rest = node.run("receive", "modest", "--count", "6", "--json")
+    found = [json.loads(line) for line in rest.stdout.splitlines()]
+    assert [message["body"] for message in found] == ["m5", "m6", "m7", "m8", "m9", "m10"]
+    assert {message["redelivery_count"] for message in found} == {0}
+
+
+def test_too_few_messages_are_an_error_that_counts_them(node: Node) -> None:
+    node.run("send", "few", "only")
+    done = node.run("receive", "few", "--count", "3", "--timeout", "0.3")
+    assert (done.returncode, done.stdout) == (1, b"only\n")
+    assert done.stderr == b"angarium: 1 of 3 messages came from 'few': nothing for 0.3 s\n"
+    assert_one_sentence(node.run("receive", "few", "--count", "1", "--timeout", "0"))
+
+
+def test_without_count_what_is_there_is_taken(node: Node) -> None:
+    node.run("send", "all", "m{n}", "--count", "3")
+    done = node.run("receive", "all", "--timeout", "0.5")
+    assert (done.returncode, done.stdout) == (0, b"m1\nm2\nm3\n")
+
+
+def test_lines_of_stdin_are_messages(node: Node) -> None:
+    sent = node.run("send", "lines", "--lines", stdin=b"one\n\nthree \xff\0\nlast without newline")
+    assert (sent.returncode, sent.stderr) == (0, b"angarium: 4 messages confirmed\n")
+    received = node.run("receive", "lines", "--count", "4")
+    assert received.stdout == b"one\n\nthree \xff\0\nlast without newline\n"
+
+
+def test_no_lines_are_no_messages(node: Node) -> None:
+    sent = node.run("send", "none", "--lines", stdin=b"")
+    assert (sent.returncode, sent.stderr) == (0, b"angarium: 0 messages confirmed\n")
+
+
+def test_many_lines_come_out_in_order(node: Node) -> None:
+    lines = b"".join(b"line %d\n" % number for number in range(200_000))
+    sent = node.run("send", "many", "--lines", "--json", stdin=lines)
+    assert json.loads(sent.stdout) == {"destination": "many", "confirmed": 200_000}
+    received = node.run("receive", "many", "--count", "200000", "--timeout", "10")
+    assert received.returncode == 0
+    assert received.stdout == lines
+
+
+def test_lines_are_sent_as_they_come(node: Node) -> None:
+    sender = node.start("send", "slow", "--lines")
+    assert sender.stdin is not None
+    try:
+        sender.stdin.write(b"first\n")
+        sender.stdin.flush()
+        received = node.run("receive", "slow", "--count", "1", "--timeout", "10")
+        assert received.stdout == b"first\n"
+    finally:
+        sender.communicate(b"second\n", timeout=WAIT_S)
+    assert sender.returncode == 0
+
+
+def test_a_file_is_one_message(node: Node, tmp_path: Path) -> None:
+    content = bytes(range(256)) * 100
+    (tmp_path / "body").write_bytes(content)
+    assert node.run("send", "file", "--file", str(tmp_path / "body")).returncode == 0
+    assert node.run("send", "file", "--file", "-", stdin=b"from\nstdin").returncode == 0
+    assert node.run("receive", "file", "--count", "2").stdout == content + b"\nfrom\nstdin\n"
+
+
+def test_lines_of_a_file_are_messages(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"a\nb\n")
+    assert node.run("send", "filelines", "--lines", "--file", str(tmp_path / "lines")).returncode == 0
+    assert node.run("receive", "filelines", "--count", "2").stdout == b"a\nb\n"
+
+
+def test_fields_of_a_message_come_out_as_json(node: Node) -> None:
+    node.run(
+        "send", "fields", "text", "--property", "region=EU", "-p", "count=12", "-p", "urgent=true", "-p", 'code:="7"',
+        "--priority", "7", "--ttl", "600",
+    )  # fmt: skip
+    done = node.run("receive", "fields", "--count", "1", "--json")
+    found = json.loads(done.stdout)
+    assert found["body"] == "text"
+    assert found["properties"] == {"region": "EU", "count": 12, "urgent": True, "code": "7"}
+    assert (found["priority"], found["destination"], found["redelivery_count"]) == (7, "fields", 0)
+    assert found["expires_ms"] - found["timestamp_ms"] == pytest.approx(600_000, abs=10_000)
+    assert found["id"].startswith("ID:")
+
+
+def test_a_body_that_is_no_text_is_base64_in_json(node: Node) -> None:
+    node.run("send", "binary", "--file", "-", stdin=b"\xff\xfe")
+    found = json.loads(node.run("receive", "binary", "--count", "1", "--json").stdout)
+    assert (found["body_base64"], "body" in found) == ("//4=", False)
+
+
+def test_follow_goes_on_until_interrupted(node: Node) -> None:
+    following = node.start("receive", "followed", "--follow")
+    assert following.stdout is not None
+    try:
+        for body in ("first", "second"):
+            assert node.run("send", "followed", body).returncode == 0
+            assert following.stdout.readline() == f"{body}\n".encode()
+        following.send_signal(signal.SIGINT)
+        _, errors = following.communicate(timeout=WAIT_S)
+    finally:
+        following.kill()
+    assert following.returncode == 130
+    assert b"Traceback" not in errors
+    assert node.run("receive", "followed", "--count", "1", "--timeout", "0.3").returncode == 1  # both were settled
+
+
+def test_a_reader_that_goes_away_ends_receive_quietly(node: Node) -> None:
+    node.run("send", "piped", "x" * 1_000, "--count", "2000")
+    following = node.start("receive", "piped", "--follow")
+    assert following.stdout is not None
+    following.stdout.readline()
+    following.stdout.close()
+    assert following.stderr is not None
+    errors = following.stderr.read()
+    assert following.wait(WAIT_S) == 141
+    assert errors == b""
+
+
+def test_interrupting_a_sender_that_waits_for_lines(node: Node) -> None:
+    sender = node.start("send", "waiting", "--lines")
+    assert sender.stdin is not None
+    sender.stdin.write(b"one\n")
+    sender.stdin.flush()
+    assert node.run("receive", "waiting", "--count", "1", "--timeout", "10").returncode == 0
+    sender.send_signal(signal.SIGINT)
+    _, errors = sender.communicate(timeout=WAIT_S)
+    assert sender.returncode == 130
+    assert b"Traceback" not in errors
+    assert b"1 message" in errors
+
+
+# -- topics --------------------------------------------------------------------------------------
+
+
+def test_tail_follows_a_topic(node: Node) -> None:
+    tail = node.start("topic", "tail", "news", "--count", "2")
+    _wait_for_consumer(node, "news")
+    assert node.run("send", "news", "item {n}", "--count", "2").returncode == 0
+    out, errors = tail.communicate(timeout=WAIT_S)
+    assert (tail.returncode, out, errors) == (0, b"item 1\nitem 2\n", b"")
+
+
+def test_a_durable_subscription_keeps_what_came_while_nobody_listened(node: Node) -> None:
+    assert node.run("receive", "prices", "--durable", "ledger", "--timeout", "0.2").returncode == 0
+    assert node.run("send", "prices", "p{n}", "--count", "3", "--topic").returncode == 0
+    received = node.run("receive", "prices", "--durable", "ledger", "--count", "3")
+    assert received.stdout == b"p1\np2\np3\n"
+    assert node.run("rm", "prices", "--subscription", "ledger").returncode == 0
+    assert b"ledger" in assert_one_sentence(node.run("rm", "prices", "--subscription", "ledger")).encode()
+
+
+def _wait_for_consumer(node: Node, name: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        listed = json.loads(node.run("ls", "--json").stdout)
+        if any(found["name"] == name and found["consumers"] for found in listed):
+            return
+    raise AssertionError(f"nobody consumes from {name}")

@@ -1,0 +1,196 @@
+"""Goal: administration by the command line does what it says, and every error is one sentence and an exit code."""
+import json
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.process.cli_node import COMMAND, WAIT_S, Node, assert_one_sentence, environment, run
+from tests.process.process_broker import free_port
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    node = Node(tmp_path_factory.mktemp("node") / "data", free_port())
+    yield node
+    node.stop()
+
+
+def test_ls_lists_and_counts(node: Node) -> None:
+    node.run("send", "listed", "m", "--count", "7")
+    (found,) = [d for d in json.loads(node.run("ls", "--json").stdout) if d["name"] == "listed"]
+    assert (found["kind"], found["messages"], found["confirm"]) == ("queue", 7, "disk")
+    rows = [line.split() for line in node.run("ls").stdout.decode().splitlines()]
+    assert rows[0][:3] == ["NAME", "KIND", "MESSAGES"]
+    assert ["listed", "queue", "7"] in [row[:3] for row in rows]
+
+
+def test_create_is_idempotent_and_says_when_it_cannot_be(node: Node) -> None:
+    for _ in range(2):
+        done = node.run("create", "made", "--topic", "--json")
+        assert json.loads(done.stdout)["kind"] == "topic"
+    assert "made" in assert_one_sentence(node.run("create", "made"))
+
+
+def test_browse_shows_without_taking(node: Node) -> None:
+    node.run("send", "shown", "m{n}", "--count", "30", "--property", "region=EU")
+    done = node.run("browse", "shown", "--count", "25", "--json")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [message["body"] for message in found] == [f"m{n}" for n in range(1, 26)]
+    assert found[0]["properties"] == {"region": "EU"}
+    later = node.run("browse", "shown", "--from", str(found[-1]["position"] + 1), "--json")
+    assert [json.loads(line)["body"] for line in later.stdout.splitlines()] == [f"m{n}" for n in range(26, 31)]
+    assert re.search(rb"region=EU  m1\n", node.run("browse", "shown").stdout)
+    assert node.run("receive", "shown", "--count", "30").returncode == 0
+
+
+def test_browsed_control_characters_do_not_reach_the_terminal(node: Node) -> None:
+    node.run("send", "control", "\x1b[2Jgone\n")
+    shown = node.run("browse", "control").stdout
+    assert b"\x1b" not in shown
+    assert shown.count(b"\n") == 1
+
+
+def test_purge_and_rm(node: Node) -> None:
+    node.run("send", "doomed", "m", "--count", "4")
+    assert node.run("purge", "doomed").stderr == b"angarium: 4 messages purged from 'doomed'\n"
+    assert node.run("receive", "doomed", "--count", "1", "--timeout", "0.2").returncode == 1
+    assert node.run("rm", "doomed").returncode == 0
+    assert b"doomed" not in node.run("ls").stdout
+    assert "doomed" in assert_one_sentence(node.run("rm", "doomed"))
+
+
+def test_status(node: Node) -> None:
+    found = json.loads(node.run("status", "--json").stdout)
+    assert (found["name"], found["pid"], found["blocked"]) == ("test", node.process.pid, "")
+    assert found["connections"] >= 1
+    assert b"messages in" in node.run("status").stdout
+
+
+def test_bench_measures_and_tidies_up(node: Node) -> None:
+    found = json.loads(node.run("bench", "--count", "2000", "--size", "100", "--json").stdout)
+    assert (found["count"], found["body_bytes"]) == (2_000, 100)
+    assert min(found["in_rate"], found["out_rate"], found["single_p50_us"]) > 0
+    assert b"bench" not in node.run("ls").stdout
+    assert b"one at a time" in node.run("bench", "--count", "100").stdout
+
+
+# -- errors --------------------------------------------------------------------------------------
+
+CLIENT_COMMANDS = [
+    ("send", "q", "m"),
+    ("send", "q", "--lines"),
+    ("receive", "q"),
+    ("topic", "tail", "q"),
+    ("ls",),
+    ("create", "q"),
+    ("browse", "q"),
+    ("purge", "q"),
+    ("rm", "q"),
+    ("status",),
+    ("bench",),
+]
+
+
+def test_a_broker_that_is_not_there() -> None:
+    port = free_port()
+    address = ["--address", f"angarium://127.0.0.1:{port}"]
+    started = [
+        subprocess.Popen(
+            [*COMMAND, *arguments, *address],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(),
+        )
+        for arguments in CLIENT_COMMANDS
+    ]
+    for process in started:
+        out, errors = process.communicate(timeout=WAIT_S)
+        done = subprocess.CompletedProcess(process.args, process.returncode, out, errors)
+        assert str(port) in assert_one_sentence(done), process.args
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("send", "bad name", "m"), "bad name"),
+        (("send", "_reserved", "m"), "reserved"),
+        (("receive", "bad name"), "bad name"),
+        (("receive", "_LOG"), "reserved"),
+        (("topic", "tail", "a..b"), "a..b"),
+        (("create", "a/b"), "a/b"),
+        (("browse", "nothing.here"), "nothing.here"),
+        (("purge", "nothing.here"), "nothing.here"),
+        (("rm", "nothing.here"), "nothing.here"),
+        (("send", "q", "--file", "/nowhere/at/all"), "/nowhere/at/all"),
+        (("send", "q", "--file", "/tmp"), "/tmp"),
+        (("ls", "--address", "http://x"), "http://x"),
+        (("config", "check", "/nowhere/at/all.toml"), "/nowhere/at/all.toml"),
+    ],
+)
+def test_what_is_refused_is_named(node: Node, arguments: tuple[str, ...], named: str) -> None:
+    assert named in assert_one_sentence(node.run(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("send", "q"), "BODY"),
+        (("send", "q", "m", "--lines"), "--lines"),
+        (("send", "q", "--lines", "--count", "2"), "--count"),
+        (("send", "q", "m", "--priority", "10"), "--priority"),
+        (("send", "q", "m", "--property", "novalue"), "novalue"),
+        (("receive", "q", "--count", "0"), "--count"),
+        (("receive", "q", "--timeout", "soon"), "--timeout"),
+        (("receive",), "destination"),
+        (("ls", "--nonsense"), "--nonsense"),
+        (("nonsense",), "nonsense"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(node: Node, arguments: tuple[str, ...], named: str) -> None:
+    assert named.lower() in assert_one_sentence(node.run(*arguments), code=2).lower()
+
+
+def test_the_wrong_kind_is_refused(node: Node) -> None:
+    node.run("create", "aqueue")
+    assert "aqueue" in assert_one_sentence(node.run("topic", "tail", "aqueue"))
+    assert "aqueue" in assert_one_sentence(node.run("send", "aqueue", "m", "--topic"))
+
+
+def test_something_else_on_the_port_is_no_broker() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        command = [*COMMAND, "ls", "-a", f"127.0.0.1:{port}"]
+        listing = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+        server.settimeout(WAIT_S)
+        with server.accept()[0] as connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 100)
+            server.close()
+            out, errors = listing.communicate(timeout=WAIT_S)
+    assert_one_sentence(subprocess.CompletedProcess([], listing.returncode, out, errors))
+
+
+def test_the_first_address_that_answers_is_used(node: Node) -> None:
+    dead = f"127.0.0.1:{free_port()}"
+    for addresses in (["-a", dead, "-a", node.address], ["-a", f"{dead},{node.address}"]):
+        assert run("status", *addresses).returncode == 0
+
+
+def _complete(words: str, address: str) -> subprocess.CompletedProcess[bytes]:
+    """As bash asks when the tab key is pressed after `words`."""
+    word = str(len(words.split()) - 1)
+    return run(_ANGARIUM_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=word, ANGARIUM_ADDRESS=address)
+
+
+def test_names_are_completed_from_the_broker(node: Node) -> None:
+    node.run("create", "completed.one")
+    node.run("create", "completed.two")
+    offered = _complete("angarium browse completed.", node.address)
+    assert offered.stdout.split() == [b"completed.one", b"completed.two"]
+    nobody = _complete("angarium browse completed.", f"127.0.0.1:{free_port()}")
+    assert (nobody.stdout.strip(), nobody.stderr) == (b"", b"")

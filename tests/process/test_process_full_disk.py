@@ -1,0 +1,253 @@
+"""Goal: a full disk blocks producers with the reason, confirms nothing that is not stored, lets consumers empty it, and
+then goes on by itself.
+Method: data on a small tmpfs, which root may mount. What was confirmed is known from the producer's handles; what is
+stored shows after kill -9."""
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+import angarium
+from tests.process.process_broker import MIB, WAIT_S, Broker, running, until_async
+from tests.process.process_ledger import Inbox, assert_same, body_of
+from tests.process.process_traffic import EAGER, PATIENT
+
+_DISK_MIB = 48
+_BODY_BYTES = 4_000
+_QUEUE = angarium.Queue("bulk")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    with mounted(tmp_path / "disk") as path:
+        yield path
+
+
+@contextmanager
+def mounted(path: Path) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_MIB}m", "tmpfs", str(path)]
+    done = subprocess.run(mount, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+class BulkProducer:
+    """Sends more than the disk holds, and keeps every handle."""
+
+    def __init__(self, session: angarium.Session, count: int) -> None:
+        self.bodies = [body_of("bulk", number, _BODY_BYTES) for number in range(count)]
+        self.handles: list[angarium.Sending] = []
+        self._session = session
+
+    def start(self) -> None:
+        for body in self.bodies:
+            self.handles.append(self._session.send(_QUEUE, body))
+
+    def confirmed(self) -> int:
+        return sum(handle.done for handle in self.handles)
+
+    async def blocked(self) -> str:
+        session = self._session
+        await until_async(lambda: session.is_blocked(_QUEUE), lambda: f"blocked: {self.confirmed()} are confirmed")
+        return session.blocked_reason(_QUEUE)
+
+    async def finished(self) -> None:
+        await asyncio.wait_for(self._session.flush(), WAIT_S)
+        ids = [await handle for handle in self.handles]
+        assert len(ids) == len(set(ids)) == len(self.bodies)
+
+
+async def drain(address: str, count: int = 0) -> Inbox:
+    """At least `count` messages, and then whatever there is."""
+    inbox = Inbox("drain")
+    async with angarium.connect(address, reconnect=EAGER) as connection, connection.session() as session:
+        consumer = session.consume(_QUEUE)
+        while True:
+            is_enough = len(inbox.bodies) >= count
+            messages = await consumer.receive_batch(500, timeout_s=1.0 if is_enough else WAIT_S)
+            if not messages:
+                assert is_enough, f"nothing came for {WAIT_S:g} s after {len(inbox.bodies)} of {count}"
+                break
+            for message in messages:
+                inbox.take(message)
+                message.settle()
+        await asyncio.wait_for(session.sync(), WAIT_S)
+    return inbox
+
+
+async def status(address: str) -> tuple[str, str]:
+    """Why the node is blocked, and the destination."""
+    async with angarium.connect(address) as connection:
+        node = (await connection.request("node.status", {})).result
+        described = (await connection.request("destination.describe", {"name": _QUEUE.name})).result
+        return node["blocked"], described["blocked"]
+
+
+def test_a_full_disk_blocks_producers_until_consumers_have_emptied_it(tmp_path: Path, small_disk: Path) -> None:
+    async def run() -> None:
+        async with angarium.connect(broker.address) as connection, connection.session() as session:
+            producer = BulkProducer(session, 14_000)  # 56 MB
+            producer.start()
+            reason = await producer.blocked()
+            assert reason.startswith("disk-full: ") and "data.mdb" in reason
+            confirmed = producer.confirmed()
+            assert 0 < confirmed < len(producer.bodies)
+            node, destination = await status(broker.address)
+            assert node and destination, "administrators see it as well"
+            assert "disk-blocked" in broker.log()
+            assert producer.confirmed() == confirmed, "nothing is confirmed while nothing can be stored"
+            # A consumer that comes only now finds all of it, and makes the room for the rest.
+            inbox, _ = await asyncio.gather(drain(broker.address, len(producer.bodies)), producer.finished())
+            assert_same(inbox.bodies, producer.bodies)
+            assert inbox.disorders == []
+            assert not session.is_blocked(_QUEUE)
+            assert await status(broker.address) == ("", "")
+            assert "disk-unblocked" in broker.log()
+
+    with running(tmp_path, data=small_disk / "data") as broker:
+        asyncio.run(run())
+        assert broker.stop() == 0
+
+
+def test_producers_go_on_when_somebody_else_makes_room(tmp_path: Path, small_disk: Path) -> None:
+    filler = small_disk / "filler"
+
+    async def run() -> None:
+        async with angarium.connect(broker.address) as connection, connection.session() as session:
+            await session.send(_QUEUE, body_of("first", 0, _BODY_BYTES))
+            _fill(filler, small_disk, leave_bytes=2 * MIB)
+            producer = BulkProducer(session, 5_000)  # 20 MB
+            producer.start()
+            await producer.blocked()
+            assert producer.confirmed() < len(producer.bodies)
+            filler.unlink()
+            await producer.finished()
+            assert not session.is_blocked(_QUEUE)
+            inbox = await drain(broker.address, 1 + len(producer.bodies))
+            assert_same(inbox.bodies, [body_of("first", 0, _BODY_BYTES), *producer.bodies])
+
+    with running(tmp_path, data=small_disk / "data") as broker:
+        asyncio.run(run())
+
+
+def test_a_blocked_broker_can_be_stopped(tmp_path: Path, small_disk: Path) -> None:
+    """It says that something was left unwritten, which nobody was told was written, and has all the rest."""
+
+    async def run() -> int:
+        async with angarium.connect(broker.address, reconnect=EAGER) as connection, connection.session() as session:
+            producer = BulkProducer(session, 14_000)
+            producer.start()
+            await producer.blocked()
+            confirmed = producer.confirmed()
+            assert await asyncio.to_thread(broker.stop) == 1
+            assert "none of them was confirmed" in broker.log()
+            await asyncio.to_thread(broker.start)
+            await _assert_stored(broker, confirmed)
+            inbox, _ = await asyncio.gather(drain(broker.address, len(producer.bodies)), producer.finished())
+            assert_same(inbox.bodies, producer.bodies)
+            return confirmed
+
+    with running(tmp_path, PATIENT, data=small_disk / "data") as broker:
+        assert asyncio.run(run()) > 0
+        assert broker.stop() == 0
+
+
+def _fill(filler: Path, disk: Path, *, leave_bytes: int) -> None:
+    found = os.statvfs(disk)
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(found.f_bavail * found.f_frsize - leave_bytes, 4096))
+
+
+def test_a_broker_killed_on_a_full_disk_starts_there_and_has_what_it_confirmed(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    async def run() -> None:
+        async with angarium.connect(broker.address, reconnect=EAGER) as connection, connection.session() as session:
+            producer = BulkProducer(session, 14_000)
+            producer.start()
+            await producer.blocked()
+            for _ in range(3):
+                confirmed = producer.confirmed()
+                await broker.restart_after_kill()
+                await until_async(lambda: connection.is_connected, "the producer is back")
+                await _assert_stored(broker, confirmed)
+            await producer.blocked()
+            inbox, _ = await asyncio.gather(drain(broker.address, len(producer.bodies)), producer.finished())
+            assert_same(inbox.bodies, producer.bodies)
+
+    with running(tmp_path, PATIENT, data=small_disk / "data") as broker:
+        asyncio.run(run())
+        assert broker.stop() == 0
+
+
+async def _assert_stored(broker: Broker, count: int) -> None:
+    """What was confirmed before is there: by number now, by hash once it is drained."""
+    async with angarium.connect(broker.address) as connection:
+        described = (await connection.request("destination.describe", {"name": _QUEUE.name})).result
+        assert described["messages"] >= count, described
+
+
+def test_confirmed_messages_survive_a_kill_on_a_full_disk_without_their_producer(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    async def fill() -> list[bytes]:
+        connection = await angarium.connect(broker.address, close_timeout_s=0.1)
+        try:
+            producer = BulkProducer(connection.session(), 14_000)
+            producer.start()
+            await producer.blocked()
+            broker.kill()
+            return producer.bodies[: producer.confirmed()]
+        finally:
+            with suppress(angarium.Unavailable):  # not all is confirmed: that is the point
+                await connection.close()
+
+    with running(tmp_path, {"destination.resume_grace_s": 0.2}, data=small_disk / "data") as broker:
+        confirmed = asyncio.run(fill())
+        assert len(confirmed) > 1_000
+        broker.start()
+        inbox = asyncio.run(drain(broker.address))
+    # Some more may be there: written, and killed before the confirm left.
+    assert inbox.bodies[: len(confirmed)] == confirmed
+    assert inbox.bodies == [body_of("bulk", number, _BODY_BYTES) for number in range(len(inbox.bodies))]
+
+
+def test_a_producer_that_was_idle_when_the_disk_filled_up_is_unblocked_as_well(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    """Only settlements were waiting when the disk was full, and they found room in the reserve: nothing is left that
+    would be tried again, and the producer, told to wait, sends nothing either."""
+    filler = small_disk / "filler"
+
+    async def run() -> None:
+        async with angarium.connect(broker.address) as connection, connection.session() as session:
+            await session.send_many(_QUEUE, [body_of("p", number, 500) for number in range(1_500)])
+            consumer = session.consume(_QUEUE, prefetch=1_500)
+            held: list[angarium.Message] = []
+            while len(held) < 1_500:
+                held += await consumer.receive_batch(1_500, timeout_s=WAIT_S)
+            _fill(filler, small_disk, leave_bytes=0)
+            for message in held[1::2]:  # holes: nothing of the log can be freed
+                message.settle()
+                await session.sync()
+                if session.is_blocked(_QUEUE):
+                    break
+            assert session.is_blocked(_QUEUE), "the journal was meant to fill up"
+            filler.unlink()
+            await until_async(lambda: not session.is_blocked(_QUEUE), "the producer is told to go on", timeout_s=5)
+            await asyncio.wait_for(session.send(_QUEUE, b"after"), WAIT_S)
+
+    with running(tmp_path, {"store.segment_bytes": MIB}, data=small_disk / "data") as broker:
+        asyncio.run(run())
+        assert broker.stop() == 0

@@ -1,0 +1,220 @@
+"""Goal: one slow or stalled client delays no one else, and costs the broker a bounded amount of memory.
+Method: clients by hand that never read their socket, with the smallest receive buffer, beside honest ones that are
+measured. The bounds are generous: what fails them is a broker that waits or piles up, not a busy machine."""
+import asyncio
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import angarium
+from angarium.core.wire import frames
+from angarium.core.wire.codec import encode
+from angarium.core.wire.frames import DestinationKind
+from tests.process.process_broker import MIB, WAIT_S, Broker, RssWatch, running, until
+from tests.process.process_client import kill, read_line, start_client
+from tests.process.process_ledger import Inbox, assert_same, body_of
+from tests.process.process_wire import RawClient
+
+_CREDIT_HUGE = 1 << 30
+_RECEIVE_BUFFER_BYTES = 2_048
+_ROUND_TRIPS = 150
+_P99_S_MAX = 0.5
+_SLOWEST_S_MAX = 1.5
+_RSS_BYTES_MAX = 250 * MIB
+
+
+@contextlib.contextmanager
+def stalled_consumer(broker: Broker, destination: str, *, topic: bool = False) -> Iterator[RawClient]:
+    """It grants more credit than there will ever be messages, and reads nothing after that."""
+    with RawClient(broker.port, receive_buffer_bytes=_RECEIVE_BUFFER_BYTES) as client:
+        client.hello()
+        client.open_session()
+        kind = DestinationKind.TOPIC if topic else DestinationKind.QUEUE
+        client.send(1, frames.ConsumerOpen(1, destination, kind, credit=_CREDIT_HUGE))
+        client.expect(frames.ConsumerOpened)
+        yield client
+
+
+async def round_trips(address: str, queue: str, count: int) -> list[float]:
+    """Seconds from send to receipt, one message at a time."""
+    taken: list[float] = []
+    async with angarium.connect(address) as connection, connection.session() as session:
+        consumer = session.consume(queue, prefetch=10)
+        for number in range(count):
+            began = time.monotonic()
+            session.send(queue, b"%d" % number)
+            message = await consumer.receive(timeout_s=WAIT_S)
+            taken.append(time.monotonic() - began)
+            assert message is not None and message.body == b"%d" % number
+            message.settle()
+    return sorted(taken)
+
+
+@pytest.mark.parametrize("topic", [False, True], ids=["queue", "topic"])
+def test_a_stalled_consumer_and_a_flood_delay_nobody_else(tmp_path: Path, topic: bool) -> None:
+    with running(tmp_path) as broker, contextlib.ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(stalled_consumer(broker, "flooded", topic=topic))
+        flood = start_client("flood", broker.address, "flooded", 1_000)
+        try:
+            for _ in range(10):
+                read_line(flood)
+            taken = asyncio.run(round_trips(broker.address, "other", _ROUND_TRIPS))
+            rss_bytes = broker.rss_bytes()
+        finally:
+            flooded = len(kill(flood))
+        assert taken[int(0.99 * len(taken))] < _P99_S_MAX, f"slowest {taken[-5:]}"
+        assert rss_bytes < _RSS_BYTES_MAX
+        assert flooded > 0, "the flood itself went on"
+
+
+def test_a_stalled_consumer_is_passed_over_on_its_own_queue(tmp_path: Path) -> None:
+    bodies = [body_of("p", number, 1_000) for number in range(40_000)]
+    inbox = Inbox("healthy")
+
+    async def run() -> None:
+        async with angarium.connect(broker.address) as connection, connection.session() as session:
+            with stalled_consumer(broker, "shared"):
+                consumer = session.consume("shared")
+                await consumer.opened()
+                await session.send_many("shared", bodies)
+                described = (await connection.request("destination.describe", {"name": "shared"})).result
+                await receive(consumer, inbox, lambda: len(inbox.bodies) >= len(bodies) - 12_000)
+                # What the stalled one was given before it stalled fits into some socket buffers; new messages pass by.
+                await session.send_many("shared", [body_of("late", number) for number in range(1_000)])
+                late = Inbox("late")
+                await receive(consumer, late, lambda: sum(b"late" in body[:4] for body in late.bodies) == 1_000)
+                inbox.bodies += [body for body in late.bodies if not body.startswith(b"late")]
+                described = (await connection.request("destination.describe", {"name": "shared"})).result
+                assert described["in_flight"] == described["messages"] > 0
+            # Its connection has ended: what it was given comes back.
+            await receive(consumer, inbox, lambda: len(inbox.bodies) == len(bodies))
+            await session.sync()
+
+    with running(tmp_path, {"destination.resume_grace_s": 0.2}) as broker:
+        asyncio.run(run())
+    assert_same(inbox.bodies, bodies)
+
+
+async def receive(consumer: angarium.Consumer, inbox: Inbox, done: Callable[[], bool]) -> None:
+    while not done():
+        messages = await consumer.receive_batch(1_000, timeout_s=WAIT_S)
+        assert messages, f"{inbox.name}: nothing came for {WAIT_S:g} s after {len(inbox.bodies)} messages"
+        for message in messages:
+            inbox.take(message)
+            message.settle()
+
+
+@pytest.fixture(scope="module")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    async def fill() -> None:
+        async with angarium.connect(broker.address) as connection, connection.session() as session:
+            await session.send_many("full", [bytes(10_000)] * 200)
+
+    with running(tmp_path_factory.mktemp("stall")) as broker:
+        asyncio.run(fill())
+        yield broker
+        assert broker.stop() == 0
+
+
+def _pings() -> Iterator[bytes]:
+    yield from itertools.repeat(encode(0, frames.Ping(1)) * 1_000)
+
+
+def _statuses() -> Iterator[bytes]:
+    for number in itertools.count(1, 100):
+        yield b"".join(encode(0, frames.Request(n, "node.status", {})) for n in range(number, number + 100))
+
+
+def _browsings(number: int = 1, count: int = 1_000_000) -> Iterator[bytes]:
+    arguments = {"name": "full", "count": 1_000_000}
+    for first in range(number, number + count, 100):
+        yield b"".join(
+            encode(0, frames.Request(n, "destination.browse", arguments)) for n in range(first, first + 100)
+        )
+
+
+def _some_browsings() -> Iterator[bytes]:
+    """No more than a client may ask at once; the answers would be 900 MB."""
+    return _browsings(count=900)
+
+
+def _sessions() -> Iterator[bytes]:
+    yield from itertools.repeat((encode(1, frames.SessionOpen()) + encode(1, frames.SessionClose())) * 500)
+
+
+_UNBOUNDED = "requests of one client are all taken at once, and their replies pile up"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _pings,
+        _sessions,
+        pytest.param(_statuses, marks=pytest.mark.xfail(reason=_UNBOUNDED, strict=False)),
+        pytest.param(_browsings, marks=pytest.mark.xfail(reason=_UNBOUNDED, strict=True)),
+        pytest.param(_some_browsings, marks=pytest.mark.xfail(reason=_UNBOUNDED, strict=True)),
+    ],
+)
+def test_a_client_that_asks_and_never_reads_costs_little_and_delays_nobody(
+    shared_broker: Broker, make: Callable[[], Iterator[bytes]]
+) -> None:
+    broker = shared_broker
+    ended = threading.Event()
+    asking = threading.Thread(target=ask_without_reading, args=(broker.port, make(), ended))
+    with RssWatch(broker.pid) as watch:
+        asking.start()
+        try:
+            taken = asyncio.run(round_trips(broker.address, "other", 50))
+        finally:
+            ended.set()
+            asking.join()
+    assert taken[-1] < _SLOWEST_S_MAX, f"slowest {taken[-5:]}"
+    grown = watch.highest_bytes - watch.first_bytes
+    assert grown < 64 * MIB, f"{grown:,} bytes for a client that does not read"
+
+
+def ask_without_reading(port: int, questions: Iterator[bytes], ended: threading.Event) -> None:
+    """As much as the broker takes, until `ended`; a broker may also close the connection on somebody like this."""
+    with RawClient(port, receive_buffer_bytes=_RECEIVE_BUFFER_BYTES) as client:
+        client.hello()
+        client.socket.setblocking(False)
+        rest = b""
+        while not ended.is_set():
+            rest = rest or next(questions, b"")
+            try:
+                rest = rest[client.socket.send(rest) :]
+            except BlockingIOError:
+                pass
+            except ConnectionError:
+                return
+            if not rest or len(rest) > 1_000:
+                ended.wait(0.002)
+
+
+def test_a_stalled_client_that_breaks_the_protocol_is_cut_in_the_end(tmp_path: Path) -> None:
+    """Its Failure waits behind what it does not read: the broker does not wait with it."""
+    with running(tmp_path, {"listener.closing_s_max": 0.3}) as broker, stalled_consumer(broker, "stalled") as client:
+
+        async def flood() -> None:
+            async with angarium.connect(broker.address) as connection, connection.session() as session:
+                await session.send_many("stalled", [bytes(1_000)] * 20_000)
+
+        asyncio.run(flood())
+        client.send(1, frames.Stall(True))
+        until(lambda: "unexpected-frame" in broker.log(), "the violation is noticed")
+        until(lambda: _is_cut(client), "the connection is cut, although nobody reads from it")
+
+
+def _is_cut(client: RawClient) -> bool:
+    """Writing finds out, without reading anything."""
+    try:
+        client.send(0, frames.Ping(1))
+    except ConnectionError:
+        return True
+    return False

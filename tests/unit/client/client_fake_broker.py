@@ -1,0 +1,395 @@
+"""A broker in memory that speaks the client's protocol: a fake, not a mock.
+
+`FakeBroker` is what survives a cut connection; `FakePeer` is its side of one connection. What is published or settled
+is durable, and answered, only at `commit()`. `crash()` forgets all that is not durable, and which consumer holds what.
+`broker.violations` lists what no client may do.
+"""
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from angarium.core.ranges import RangeSet
+from angarium.core.wire import frames
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.codec import FrameParser, Received, encode
+from angarium.core.wire.frames import DestinationKind, Outcome, Start
+
+Holder = tuple[bytes, int]  # session identity and consumer number
+BODY_BYTES_MAX = 4 * 1024 * 1024
+RIVAL: Holder = (b"rival", 1)
+FRAME_BYTES_MAX = 8 * 1024 * 1024
+
+
+@dataclass
+class Subscription:
+    """Who has which position of a log."""
+
+    waiting: RangeSet = field(default_factory=RangeSet)
+    settled: RangeSet = field(default_factory=RangeSet)  # also what is not yet durable
+    durable: RangeSet = field(default_factory=RangeSet)
+    held: dict[int, Holder] = field(default_factory=dict)
+    redeliveries: Counter[int] = field(default_factory=Counter)
+
+    def give_back(self, position: int) -> None:
+        del self.held[position]
+        self.redeliveries[position] += 1
+        self.waiting.add(position, position + 1)
+
+
+@dataclass
+class Log:
+    kind: DestinationKind
+    batches: list[tuple[int, Batch]] = field(default_factory=list)  # (position of the first message, batch)
+    end: int = 0
+    committed: int = 0  # batches that are durable
+    sequences: dict[bytes, int] = field(default_factory=dict)
+    subscriptions: dict[object, Subscription] = field(default_factory=dict)
+    blocked: bool = False
+
+    def append(self, batch: Batch) -> None:
+        self.batches.append((self.end, batch))
+        self.end += batch.count
+        self.sequences[batch.producer] = batch.last_sequence
+
+    def bodies(self) -> list[bytes]:
+        return [body for _, batch in self.batches for body in batch.bodies()]
+
+
+@dataclass
+class Consumer:
+    number: int
+    log: Log
+    subscription: Subscription
+    key: object
+    limit: int
+    delivered: int = 0
+
+
+@dataclass
+class Session:
+    identity: bytes
+    producers: dict[int, tuple[Log, bytes]] = field(default_factory=dict)
+    consumers: dict[int, Consumer] = field(default_factory=dict)
+    unanswered: list[Callable[[], None]] = field(default_factory=list)
+
+
+class FakeBroker:
+    def __init__(self, *, heartbeat_s: float = 1.0, unconfirmed_bytes_max: int = 1 << 30, commits: bool = True) -> None:
+        self.logs: dict[str, Log] = {}
+        self.peers: list[FakePeer] = []
+        self.violations: list[str] = []
+        self.publishes = 0
+        self.settles = 0
+        self.settled_by_rival = RangeSet()
+        self.resent = 0  # batches that came before, accepted or not
+        self.seen: set[tuple[bytes, int]] = set()
+        self.commits_by_itself = commits
+        self.welcome = frames.Welcome(
+            frames.PROTOCOL_VERSION, "fake", b"i" * 16, FRAME_BYTES_MAX, BODY_BYTES_MAX, unconfirmed_bytes_max,
+            heartbeat_s,
+        )  # fmt: skip
+        self._ids = count(1)
+
+    def connect(self) -> "FakePeer":
+        peer = FakePeer(self)
+        self.peers.append(peer)
+        return peer
+
+    def next_id(self) -> bytes:
+        return next(self._ids).to_bytes(16, "big")
+
+    def commit(self) -> None:
+        """Everything so far is on disk: answer it, and deliver it."""
+        for log in self.logs.values():
+            for position, batch in log.batches[log.committed :]:
+                for subscription in log.subscriptions.values():
+                    subscription.waiting.add(position, position + batch.count)
+            log.committed = len(log.batches)
+            for subscription in log.subscriptions.values():
+                subscription.durable = RangeSet(subscription.settled)
+        for peer in self.peers:
+            peer.answer()
+        self.deliver()
+
+    def deliver(self) -> None:
+        for peer in self.peers:
+            peer.deliver()
+
+    def cut(self, peer: "FakePeer") -> None:
+        """The connection is gone; its sessions keep what they hold, for now."""
+        if peer in self.peers:
+            self.peers.remove(peer)
+
+    def crash(self) -> None:
+        self.peers.clear()
+        for log in self.logs.values():
+            del log.batches[log.committed :]
+            log.end = sum(batch.count for _, batch in log.batches)
+            log.sequences = {}
+            for _, batch in log.batches:
+                log.sequences[batch.producer] = batch.last_sequence
+            for subscription in log.subscriptions.values():
+                subscription.held.clear()
+                subscription.settled = RangeSet(subscription.durable)
+                subscription.waiting = RangeSet(subscription.settled.gaps(0, log.end))
+
+    def expire(self) -> None:
+        """Sessions that are not connected lose what they hold."""
+        alive = {session.identity for peer in self.peers for session in peer.sessions.values()}
+        for log in self.logs.values():
+            for subscription in log.subscriptions.values():
+                for position, (identity, _) in list(subscription.held.items()):
+                    if identity not in alive:
+                        subscription.give_back(position)
+
+    def steal(self, name: str, count: int) -> None:
+        """Somebody else takes up to `count` waiting messages."""
+        subscription = self.log(name).subscriptions[""]
+        while count > 0 and (first := subscription.waiting.first()) is not None:
+            subscription.waiting.remove(first[0], first[0] + 1)
+            subscription.held[first[0]] = RIVAL
+            count -= 1
+
+    def rival_done(self, name: str, *, settles: bool) -> None:
+        """The somebody else settles all it holds, or gives it back."""
+        subscription = self.log(name).subscriptions[""]
+        for position in [position for position, holder in subscription.held.items() if holder == RIVAL]:
+            if settles:
+                del subscription.held[position]
+                subscription.settled.add(position, position + 1)
+                self.settled_by_rival.add(position, position + 1)
+            else:
+                subscription.give_back(position)
+
+    def log(self, name: str, kind: DestinationKind = DestinationKind.ANY) -> Log:
+        if name not in self.logs:
+            self.logs[name] = Log(DestinationKind.QUEUE if kind == DestinationKind.ANY else kind)
+            if self.logs[name].kind == DestinationKind.QUEUE:
+                self.logs[name].subscriptions[""] = Subscription()
+        return self.logs[name]
+
+
+class FakePeer:
+    def __init__(self, broker: FakeBroker) -> None:
+        self.broker = broker
+        self.sessions: dict[int, Session] = {}
+        self.received: list[frames.Frame] = []
+        self.keep_received = False
+        self._output: list[bytes] = []
+        self._parser = FrameParser(frame_bytes_max=FRAME_BYTES_MAX)
+        self.is_open = True
+
+    # -- bytes -----------------------------------------------------------------------------------
+
+    def feed(self, data: bytes) -> None:
+        for received in self._parser.feed(data):
+            self.receive(received)
+        if self.broker.commits_by_itself:
+            self.broker.commit()
+
+    def take_output(self) -> bytes:
+        output, self._output = b"".join(self._output), []
+        return output
+
+    def send(self, session: int, frame: frames.Frame, payload: bytes = b"") -> None:
+        self._output.append(encode(session, frame, payload))
+
+    # -- frames ----------------------------------------------------------------------------------
+
+    def receive(self, received: Received) -> None:
+        number, frame, payload = received
+        if self.keep_received:
+            self.received.append(frame)
+        match frame:
+            case frames.Hello():
+                self.send(0, self.broker.welcome)
+            case frames.Ping(number=ping):
+                self.send(0, frames.Pong(ping))
+            case frames.Pong() | frames.Failure():
+                pass
+            case frames.Goodbye():
+                self.is_open = False
+            case frames.Request():
+                self._on_request(frame)
+            case frames.SessionOpen():
+                self.sessions[number] = Session(frame.identity or self.broker.next_id())
+                self.send(number, frames.SessionOpened(self.sessions[number].identity))
+            case frames.SessionClose():
+                self._on_session_close(number)
+            case frames.ProducerOpen() | frames.Publish() | frames.ProducerClose():
+                self._on_producing(number, self.sessions[number], frame, payload)
+            case _:
+                self._on_consuming(number, self.sessions[number], frame)
+
+    def _on_request(self, frame: frames.Request) -> None:
+        if frame.command == "echo":
+            result: Any = frame.arguments
+            self.send(0, frames.Reply(frame.number, "", "", result), b"payload")
+        elif frame.command != "silence":
+            self.send(0, frames.Reply(frame.number, "unknown-command", f"no command {frame.command}"))
+
+    def _on_session_close(self, number: int) -> None:
+        session = self.sessions[number]
+        for consumer in session.consumers.values():
+            self._release_all(session, consumer, RangeSet())
+
+        def closed() -> None:
+            del self.sessions[number]
+            self.send(number, frames.SessionClosed())
+
+        session.unanswered.append(closed)
+
+    # -- producing -------------------------------------------------------------------------------
+
+    def _on_producing(self, number: int, session: Session, frame: frames.Frame, payload: bytes) -> None:
+        match frame:
+            case frames.ProducerOpen(producer=producer, destination=name, destination_kind=kind):
+                log = self.broker.log(name, kind)
+                if kind not in (DestinationKind.ANY, log.kind):
+                    self.send(number, frames.ProducerClosed(producer, "wrong-kind", f"{name} is a {log.kind.name}"))
+                    return
+                identity = frame.identity or self.broker.next_id()
+                session.producers[producer] = (log, identity)
+                self.send(number, frames.ProducerOpened(producer, identity, log.sequences.get(identity, 0)))
+                if log.blocked:
+                    self.send(number, frames.Block(producer, "destination-full", "the fake is full"))
+                if frame.identity:
+                    self._confirm_later(number, session, producer)
+            case frames.Publish(producer=producer):
+                self._on_publish(number, session, producer, Batch.parse(payload))
+            case frames.ProducerClose(producer=producer):
+                del session.producers[producer]
+
+    def _on_publish(self, number: int, session: Session, producer: int, batch: Batch) -> None:
+        broker = self.broker
+        broker.publishes += 1
+        log, identity = session.producers[producer]
+        if batch.producer != identity:
+            broker.violations.append("batch of another producer")
+        if b"refuse me" in batch.bodies():
+            refusal = (batch.first_sequence, batch.last_sequence, "bad-taste", "the fake refuses this")
+            self.send(number, frames.Refuse(producer, *refusal))
+            return
+        if b"end me" in batch.bodies():
+            del session.producers[producer]
+            self.send(number, frames.ProducerClosed(producer, "removed", "the destination was removed"))
+            return
+        broker.resent += (identity, batch.first_sequence) in broker.seen
+        broker.seen.add((identity, batch.first_sequence))
+        if batch.first_sequence > log.sequences.get(identity, 0):
+            log.append(batch)
+        self._confirm_later(number, session, producer)
+
+    def _confirm_later(self, number: int, session: Session, producer: int) -> None:
+        log, identity = session.producers[producer]
+        sequence = log.sequences.get(identity, 0)
+        session.unanswered.append(lambda: self.send(number, frames.Confirm(producer, sequence)))
+
+    # -- consuming -------------------------------------------------------------------------------
+
+    def _on_consuming(self, number: int, session: Session, frame: frames.Frame) -> None:
+        match frame:
+            case frames.ConsumerOpen():
+                self._on_consumer_open(number, session, frame)
+            case frames.Credit(consumer=consumer, limit=limit):
+                session.consumers[consumer].limit = limit
+            case frames.Settle(consumer=consumer) if consumer in session.consumers:
+                self._on_settle(number, session, session.consumers[consumer], frame)
+            case frames.ConsumerClose(consumer=consumer) if consumer in session.consumers:
+                self._on_consumer_close(number, session, session.consumers.pop(consumer), frame.unsubscribe)
+            case _:
+                self.broker.violations.append(f"unexpected {frame}")
+
+    def _on_consumer_open(self, number: int, session: Session, frame: frames.ConsumerOpen) -> None:
+        log = self.broker.log(frame.destination, frame.destination_kind)
+        if frame.destination_kind not in (DestinationKind.ANY, log.kind):
+            reason = f"{frame.destination} is a {log.kind.name}"
+            self.send(number, frames.ConsumerClosed(frame.consumer, "wrong-kind", reason))
+            return
+        key: object = ""
+        if log.kind == DestinationKind.TOPIC:
+            key = frame.subscription or (session.identity, frame.consumer)
+        if key not in log.subscriptions:
+            subscription = log.subscriptions[key] = Subscription()
+            if frame.start == Start.OLDEST:
+                subscription.waiting.add(0, sum(batch.count for _, batch in log.batches[: log.committed]))
+        subscription = log.subscriptions[key]
+        consumer = Consumer(frame.consumer, log, subscription, key, frame.credit)
+        session.consumers[frame.consumer] = consumer
+        holder = (session.identity, frame.consumer)
+        lost = RangeSet()
+        for low, high in frame.held:
+            for position in range(low, high):
+                if position in subscription.waiting:
+                    subscription.waiting.remove(position, position + 1)
+                    subscription.held[position] = holder
+                elif subscription.held.get(position) != holder:
+                    lost.add(position, position + 1)
+        self._release_all(session, consumer, RangeSet(frame.held))
+        self.send(number, frames.ConsumerOpened(frame.consumer, list(lost)))
+
+    def _release_all(self, session: Session, consumer: Consumer, but: RangeSet) -> None:
+        holder = (session.identity, consumer.number)
+        for position, other in sorted(consumer.subscription.held.items()):
+            if other == holder and position not in but:
+                consumer.subscription.give_back(position)
+
+    def _on_settle(self, number: int, session: Session, consumer: Consumer, frame: frames.Settle) -> None:
+        self.broker.settles += 1
+        holder, subscription = (session.identity, consumer.number), consumer.subscription
+        lost = RangeSet()
+        for low, high in frame.ranges:
+            for position in range(low, high):
+                if subscription.held.get(position) != holder:
+                    lost.add(position, position + 1)
+                elif frame.outcome == Outcome.RELEASE:
+                    subscription.give_back(position)
+                else:
+                    del subscription.held[position]
+                    subscription.settled.add(position, position + 1)
+        if frame.credit >= 0:
+            consumer.limit = frame.credit
+        answer = frames.Settled(frame.consumer, frame.number, list(lost))
+        session.unanswered.append(lambda: self.send(number, answer))
+
+    def _on_consumer_close(self, number: int, session: Session, consumer: Consumer, unsubscribe: bool) -> None:
+        self._release_all(session, consumer, RangeSet())
+        if unsubscribe:
+            consumer.log.subscriptions.pop(consumer.key, None)
+        session.unanswered.append(lambda: self.send(number, frames.ConsumerClosed(consumer.number)))
+
+    # -- what comes later ------------------------------------------------------------------------
+
+    def answer(self) -> None:
+        for session in list(self.sessions.values()):
+            unanswered, session.unanswered = session.unanswered, []
+            for answer in unanswered:
+                answer()
+
+    def deliver(self) -> None:
+        for number, session in self.sessions.items():
+            for consumer in session.consumers.values():
+                while self._deliver_one(number, session, consumer):
+                    pass
+
+    def _deliver_one(self, number: int, session: Session, consumer: Consumer) -> bool:
+        subscription = consumer.subscription
+        first, room = subscription.waiting.first(), consumer.limit - consumer.delivered
+        if first is None or room <= 0:
+            return False
+        position, batch = next(pair for pair in consumer.log.batches if first[0] < pair[0] + pair[1].count)
+        low = first[0]
+        high = min(first[1], low + room, position + batch.count)
+        consumer.delivered += high - low
+        subscription.waiting.remove(low, high)
+        holder = (session.identity, consumer.number)
+        subscription.held.update((p, holder) for p in range(low, high))
+        redeliveries = [subscription.redeliveries[p] for p in range(low, high)]
+        self.send(
+            number,
+            frames.Deliver(consumer.number, low, redeliveries if any(redeliveries) else []),
+            batch.slice(low - position, high - position).data,
+        )
+        return True

@@ -1,0 +1,350 @@
+"""Goal: never more than `prefetch` unsettled, nothing handed out twice, no settlement forgotten.
+Method: frames by hand against the machine."""
+import pytest
+
+from angarium.core.client import events
+from angarium.core.client.consumer import PREFETCH_MAX, UNANSWERED_MAX
+from angarium.core.errors import LocalProtocolError
+from angarium.core.wire import frames
+from angarium.core.wire.frames import Outcome
+from tests.unit.client.client_bench import QUEUE, SESSION_ID, Bench, batch_of
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench().ready().with_session().with_consumer(prefetch=10)
+
+
+def deliver(bench: Bench, position: int, count: int, redeliveries: list[int] | None = None) -> None:
+    bench.receive(frames.Deliver(1, position, redeliveries or []), payload=batch_of(count, first=position + 1))
+
+
+def settle(bench: Bench, *ranges: tuple[int, int]) -> None:
+    bench.do(events.Settle(1, 1, settled=ranges))
+
+
+def arrived(bench: Bench) -> list[tuple[int, int]]:
+    """Positions handed out, as ranges, since the last look."""
+    told = bench.take_told()
+    return [(c.position + c.low, c.position + c.high) for c in told if isinstance(c, events.MessagesArrived)]
+
+
+def test_opening_gives_credit_for_the_prefetch() -> None:
+    bench = Bench().ready().with_session().clear()
+    bench.do(events.OpenConsumer(1, 1, "prices", QUEUE, 10, "archive", frames.Start.OLDEST))
+    assert bench.take_sent() == [
+        frames.ConsumerOpen(1, "prices", QUEUE, "archive", frames.Start.OLDEST, 10, False, [], -1)
+    ]
+
+
+def test_credit_follows_what_is_settled(bench: Bench) -> None:
+    deliver(bench, 0, 6)
+    assert arrived(bench) == [(0, 6)]
+    assert bench.take_sent() == []
+    settle(bench, (0, 4))
+    assert bench.take_sent() == [frames.Settle(1, 1, Outcome.SETTLE, [(0, 4)], 14)]
+    deliver(bench, 6, 8)
+    settle(bench, (4, 14))
+    assert bench.take_sent() == [frames.Settle(1, 2, Outcome.SETTLE, [(4, 14)], 24)]
+
+
+def test_each_outcome_has_its_frame_and_the_last_one_carries_credit(bench: Bench) -> None:
+    deliver(bench, 0, 9)
+    bench.do(events.Settle(1, 1, settled=[(0, 2), (4, 5)], rejected=[(2, 4)], released=[(8, 9)]))
+    assert bench.take_sent() == [
+        frames.Settle(1, 1, Outcome.SETTLE, [(0, 2), (4, 5)]),
+        frames.Settle(1, 2, Outcome.REJECT, [(2, 4)]),
+        frames.Settle(1, 3, Outcome.RELEASE, [(8, 9)], 16),
+    ]
+
+
+def test_prefetch_may_rise_and_fall(bench: Bench) -> None:
+    deliver(bench, 0, 6)
+    bench.clear().do(events.SetPrefetch(1, 1, 20))
+    assert bench.take_sent() == [frames.Credit(1, 20)]
+    bench.do(events.SetPrefetch(1, 1, 2))
+    assert bench.take_sent() == [frames.Credit(1, 2)]
+    settle(bench, (0, 5))
+    assert bench.take_sent() == [frames.Settle(1, 1, Outcome.SETTLE, [(0, 5)], 7)]
+    with pytest.raises(LocalProtocolError, match="outside"):
+        bench.do(events.SetPrefetch(1, 1, PREFETCH_MAX + 1))
+
+
+def test_more_than_the_credit_is_a_violation(bench: Bench) -> None:
+    deliver(bench, 0, 11)
+    assert isinstance(bench.told[-1], events.ConnectionFailed)
+
+
+def test_credit_lowered_late_excuses_what_was_on_its_way(bench: Bench) -> None:
+    bench.do(events.SetPrefetch(1, 1, 1))
+    deliver(bench, 0, 10)
+    assert arrived(bench) == [(0, 10)]
+
+
+def test_settling_what_is_not_held_is_our_callers_mistake(bench: Bench) -> None:
+    deliver(bench, 0, 5)
+    bench.clear()
+    for ranges in ([(4, 6)], [(0, 1), (0, 1)], [(1, 1)], [(7, 8)]):
+        with pytest.raises(LocalProtocolError, match="not all held"):
+            settle(bench, *ranges)
+    assert bench.sent == []
+    settle(bench, (0, 5))
+    with pytest.raises(LocalProtocolError, match="not all held"):
+        settle(bench, (0, 1))
+
+
+# -- duplicates ------------------------------------------------------------------------------------
+
+
+def test_what_is_held_is_not_handed_out_again(bench: Bench) -> None:
+    deliver(bench, 2, 3)
+    arrived(bench)
+    deliver(bench, 0, 6)
+    assert arrived(bench) == [(0, 2), (5, 6)]
+    assert bench.take_sent() == [frames.Credit(1, 13)]  # three deliveries that take no room
+
+
+def test_what_is_settled_is_never_handed_out_again_but_settled_again(bench: Bench) -> None:
+    deliver(bench, 0, 4)
+    bench.do(events.Settle(1, 1, settled=[(0, 2)], rejected=[(2, 3)]))
+    bench.clear()
+    deliver(bench, 0, 4)
+    assert arrived(bench) == []
+    assert bench.take_sent() == [
+        frames.Settle(1, 3, Outcome.SETTLE, [(0, 2)]),
+        frames.Settle(1, 4, Outcome.REJECT, [(2, 3)], 17),
+    ]
+    bench.receive(frames.Settled(1, 2))
+    deliver(bench, 0, 2)  # still owed by number 3
+    assert arrived(bench) == []
+
+
+def test_what_was_released_may_come_back(bench: Bench) -> None:
+    deliver(bench, 0, 3)
+    bench.do(events.Settle(1, 1, released=[(0, 3)]))
+    arrived(bench)
+    deliver(bench, 1, 1, [1])
+    assert arrived(bench) == [(1, 2)]
+
+
+def test_a_release_that_was_answered_by_redelivery_is_not_resent(bench: Bench) -> None:
+    deliver(bench, 0, 3)
+    bench.do(events.Settle(1, 1, released=[(0, 3)]))
+    deliver(bench, 1, 1, [1])
+    bench.reconnect()
+    assert bench.take_sent()[:2] == [
+        frames.ConsumerOpen(1, "orders", QUEUE, resumed=True, held=[(1, 2)], next_position=3),
+        frames.Settle(1, 1, Outcome.RELEASE, [(0, 1), (2, 3)]),
+    ]
+
+
+def test_a_release_that_has_not_left_yet_is_not_overtaken_by_a_duplicate(bench: Bench) -> None:
+    deliver(bench, 0, 3)
+    bench.do(events.Disconnected("cut"))
+    bench.do(events.Settle(1, 1, released=[(0, 3)]))
+    bench.tick_to(1.0)
+    bench.reach().clear()
+    bench.receive(frames.SessionOpened(SESSION_ID))
+    assert [type(frame) for frame in bench.take_sent()] == [frames.ConsumerOpen, frames.Settle]
+
+
+# -- reconnecting ----------------------------------------------------------------------------------
+
+
+def test_resuming_names_what_is_held_then_settles_then_gives_credit(bench: Bench) -> None:
+    deliver(bench, 0, 8)
+    settle(bench, (0, 2))
+    bench.receive(frames.Settled(1, 1))
+    settle(bench, (2, 4))
+    bench.do(events.Disconnected("cut"))
+    settle(bench, (6, 7))  # while there is no connection
+    bench.tick_to(1.0)
+    bench.reach().clear()
+    bench.receive(frames.SessionOpened(SESSION_ID))
+    assert bench.take_sent() == [
+        frames.ConsumerOpen(1, "orders", QUEUE, credit=0, resumed=True, held=[(2, 8)], next_position=8),
+        frames.Settle(1, 2, Outcome.SETTLE, [(2, 4)]),
+        frames.Settle(1, 3, Outcome.SETTLE, [(6, 7)], 7),  # 10 - 3 held
+    ]
+    bench.receive(frames.ConsumerOpened(1))
+    deliver(bench, 8, 7)
+    assert arrived(bench) == [(8, 15)]
+
+
+def test_credit_alone_follows_if_nothing_is_to_be_settled(bench: Bench) -> None:
+    deliver(bench, 0, 4)
+    bench.reconnect()
+    assert bench.take_sent() == [
+        frames.ConsumerOpen(1, "orders", QUEUE, credit=0, resumed=True, held=[(0, 4)], next_position=4),
+        frames.Credit(1, 6),
+    ]
+
+
+def test_lost_positions_are_reported_and_make_room(bench: Bench) -> None:
+    deliver(bench, 0, 6)
+    bench.reconnect().clear()
+    bench.receive(frames.ConsumerOpened(1, [(1, 3), (5, 9)]))
+    assert bench.told == [events.PositionsLost(1, 1, [(1, 3), (5, 6)]), events.ConsumerReady(1, 1)]
+    assert bench.take_sent() == [frames.Credit(1, 7)]
+    with pytest.raises(LocalProtocolError, match="not all held"):
+        settle(bench, (1, 2))
+    deliver(bench, 1, 1, [1])  # it has come back
+    assert arrived(bench) == [(1, 2)]
+
+
+def test_a_consumer_that_was_never_answered_resumes_too() -> None:
+    bench = Bench().ready().with_session()
+    bench.do(events.OpenConsumer(1, 1, "orders", QUEUE, 5))
+    bench.reconnect()
+    assert bench.take_sent() == [
+        frames.ConsumerOpen(1, "orders", QUEUE, credit=0, resumed=True, held=[], next_position=-1),
+        frames.Credit(1, 5),
+    ]
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def test_sync_waits_for_the_settlements_before_it(bench: Bench) -> None:
+    deliver(bench, 0, 5)
+    bench.clear().do(events.Sync(1, 1))
+    assert bench.take_told() == [events.Synced(1, 1)]
+    settle(bench, (0, 1))
+    settle(bench, (1, 2))
+    bench.do(events.Sync(1, 2))
+    settle(bench, (2, 3))
+    bench.receive(frames.Settled(1, 1))
+    assert bench.told == []
+    bench.receive(frames.Settled(1, 2))
+    assert bench.take_told() == [events.Synced(1, 2)]
+
+
+def test_sync_over_a_lost_connection(bench: Bench) -> None:
+    deliver(bench, 0, 5)
+    bench.do(events.Disconnected("cut"))
+    settle(bench, (0, 2))
+    bench.do(events.Sync(1, 1))
+    bench.tick_to(1.0)
+    bench.reach()
+    bench.receive(frames.SessionOpened(SESSION_ID))
+    bench.receive(frames.ConsumerOpened(1))
+    assert bench.told_of(events.Synced) == []
+    bench.receive(frames.Settled(1, 1))
+    assert bench.told_of(events.Synced) == [events.Synced(1, 1)]
+
+
+def test_sync_of_a_consumer_that_the_broker_ends_says_so(bench: Bench) -> None:
+    deliver(bench, 0, 5)
+    settle(bench, (0, 1))
+    bench.do(events.Sync(1, 1))
+    bench.clear().receive(frames.ConsumerClosed(1, "removed", "gone"))
+    assert bench.told == [events.Synced(1, 1, "removed", "gone"), events.ConsumerEnded(1, 1, "removed", "gone")]
+
+
+def test_lost_settlements_are_reported(bench: Bench) -> None:
+    deliver(bench, 0, 5)
+    settle(bench, (0, 5))
+    bench.clear().receive(frames.Settled(1, 1, [(1, 2)]))
+    assert bench.told == [events.SettlementsLost(1, 1, [(1, 2)])]
+
+
+def test_unanswered_settlements_are_bounded_and_then_gather_without_credit() -> None:
+    bench = Bench().ready().with_session().with_consumer(prefetch=200)
+    deliver(bench, 0, 200)
+    for position in range(0, 200, 2):
+        settle(bench, (position, position + 1))
+    sent = [frame for frame in bench.take_sent() if isinstance(frame, frames.Settle)]
+    assert len(sent) == UNANSWERED_MAX
+    assert sent[-1].credit == 200 + UNANSWERED_MAX
+    bench.do(events.Sync(1, 1))
+    bench.receive(frames.Settled(1, 1))
+    [more] = bench.take_sent()
+    assert isinstance(more, frames.Settle)
+    assert (more.number, len(more.ranges), more.credit) == (UNANSWERED_MAX + 1, 100 - UNANSWERED_MAX, 300)
+    assert bench.told_of(events.Synced) == []
+    bench.receive(frames.Settled(1, UNANSWERED_MAX + 1))
+    assert bench.told_of(events.Synced) == [events.Synced(1, 1)]
+
+
+# -- closing ---------------------------------------------------------------------------------------
+
+
+def test_closing_settles_first_and_takes_no_more(bench: Bench) -> None:
+    deliver(bench, 0, 5)
+    settle(bench, (0, 2))
+    bench.clear().do(events.CloseConsumer(1, 1))
+    assert bench.take_sent() == [frames.Credit(1, 5), frames.ConsumerClose(1)]
+    deliver(bench, 5, 3)
+    assert arrived(bench) == []
+    bench.receive(frames.Settled(1, 1), frames.ConsumerClosed(1))
+    assert bench.told == [events.ConsumerEnded(1, 1, "", "")]
+
+
+def test_a_close_is_repeated_after_a_reconnection(bench: Bench) -> None:
+    deliver(bench, 0, 5)
+    settle(bench, (0, 2))
+    bench.do(events.CloseConsumer(1, 1, unsubscribe=True))
+    bench.reconnect()
+    assert [type(frame) for frame in bench.sent_frames()] == [
+        frames.ConsumerOpen, frames.Settle, frames.ConsumerClose,
+    ]  # fmt: skip
+    assert bench.take_sent()[-1] == frames.ConsumerClose(1, unsubscribe=True)
+
+
+def test_closing_without_a_connection_waits_only_for_settlements(bench: Bench) -> None:
+    deliver(bench, 0, 5)
+    bench.do(events.Disconnected("cut"))
+    settle(bench, (0, 2))
+    bench.clear().do(events.CloseConsumer(1, 1))
+    assert bench.told == []
+    bench.tick_to(1.0)
+    bench.reach()
+    bench.receive(frames.SessionOpened(SESSION_ID))
+    bench.receive(frames.ConsumerOpened(1), frames.Settled(1, 1))
+    bench.clear().do(events.Disconnected("cut"))
+    assert bench.told[-1] == events.ConsumerEnded(1, 1, "", "")
+
+
+def test_a_refused_consumer_ends_with_the_code() -> None:
+    bench = Bench().ready().with_session()
+    bench.do(events.OpenConsumer(1, 1, "orders", QUEUE, 5))
+    bench.clear().receive(frames.ConsumerClosed(1, "wrong-kind", "it is a topic"))
+    assert bench.told == [events.ConsumerEnded(1, 1, "wrong-kind", "it is a topic")]
+
+
+def test_closing_what_was_never_asked_for_is_done_at_once() -> None:
+    bench = Bench()
+    bench.do(events.OpenConnection())
+    bench.do(events.OpenSession(1))
+    bench.do(events.OpenConsumer(1, 1, "orders", QUEUE, 5))
+    bench.clear().do(events.CloseConsumer(1, 1))
+    assert bench.told == [events.ConsumerEnded(1, 1, "", "")]
+
+
+# -- violations ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frame", "payload", "code"),
+    [
+        (frames.Deliver(1, 0), b"nonsense", "bad-batch"),
+        (frames.Deliver(1, 0), batch_of(3)[:-1] + b"?", "bad-batch"),
+        (frames.Deliver(1, -1), batch_of(1), "bad-delivery"),
+        (frames.Deliver(1, 0, [1]), batch_of(2), "bad-delivery"),
+        (frames.ConsumerOpened(1), b"", "unexpected-frame"),
+        (frames.Settled(1, 1), b"", "bad-number"),
+        (frames.Deliver(2, 0), batch_of(1), "unknown-consumer"),
+    ],
+    ids=lambda value: str(value) if not isinstance(value, bytes) else "",
+)
+def test_what_a_broker_may_not_say(bench: Bench, frame: frames.Frame, payload: bytes, code: str) -> None:
+    bench.receive(frame, payload=payload)
+    assert [type(command) for command in bench.told] == [events.CloseTransport, events.ConnectionFailed]
+    [failure] = bench.take_sent()
+    assert isinstance(failure, frames.Failure) and failure.code == code
+
+
+def test_no_delivery_before_the_answer_to_resuming(bench: Bench) -> None:
+    bench.reconnect().clear()
+    deliver(bench, 0, 1)
+    assert isinstance(bench.told[-1], events.ConnectionFailed)

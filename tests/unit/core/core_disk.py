@@ -1,0 +1,81 @@
+"""A disk of dictionaries: it does what the store promises, when the test says so.
+
+Writes wait in order until `complete` takes them; a disk that is `full` takes only those that free. Reads answer from
+what is durable. `crash` keeps a prefix of what waits, which nobody is told of: that is all a power cut may do.
+"""
+from collections import deque
+
+from angarium.core.destination.events import DamagedBatch, Read, StoredBatch, Write
+from angarium.core.destination.message_manager import StoredState
+from angarium.core.storage import DeleteRange, Operation, Put, Table, position_key
+
+
+class FakeDisk:
+    def __init__(self) -> None:
+        self.tables: dict[Table, dict[bytes, bytes]] = {table: {} for table in Table}
+        self.waiting: deque[Write] = deque()
+        self.full = False
+        self.damaged: set[bytes] = set()  # keys of batches that fail their checksum
+        self.deleted: list[DeleteRange] = []  # every range deletion that was applied, in order
+
+    def complete_next(self) -> Write | None:
+        """Make the next write durable that this disk can take."""
+        for write in self.waiting:
+            if write.freeing or not self.full:
+                self.waiting.remove(write)
+                self.apply(write.operations)
+                return write
+        return None
+
+    def apply(self, operations: list[Operation]) -> None:
+        for operation in operations:
+            records = self.tables[operation.table]
+            if isinstance(operation, Put):
+                assert operation.key, "an empty key cannot be stored"
+                records[operation.key] = operation.value
+            else:
+                assert operation.low < operation.high, f"{operation} deletes nothing"
+                self.deleted.append(operation)
+                for key in self.keys_in(operation):
+                    del records[key]
+
+    def keys_in(self, deletion: DeleteRange) -> list[bytes]:
+        return [key for key in self.tables[deletion.table] if deletion.low <= key < deletion.high]
+
+    def read(self, read: Read) -> list[StoredBatch | DamagedBatch]:
+        """What `Store.scan` returns: batches in order until one reaches `bytes_max`."""
+        found: list[StoredBatch | DamagedBatch] = []
+        size_bytes = 0
+        low, high = position_key(read.destination, read.position + 1), position_key(read.destination, read.end + 1)
+        for key, data in sorted(self.tables[Table.BATCH].items()):
+            if low <= key < high and size_bytes < read.bytes_max:
+                end = int.from_bytes(key[8:], "big")
+                found.append(DamagedBatch(end, data) if key in self.damaged else StoredBatch(end, data))
+                size_bytes += len(data)
+        return found
+
+    def batch_ends(self, destination: int) -> list[int]:
+        keys = sorted(self.tables[Table.BATCH])
+        return [int.from_bytes(key[8:], "big") for key in keys if key[:8] == destination.to_bytes(8, "big")]
+
+    def records_of(self, destination: int) -> dict[Table, list[bytes]]:
+        """Everything stored for a destination, without the record of its existence."""
+        prefix = destination.to_bytes(8, "big")
+        skipped = (Table.NODE, Table.DESTINATION)
+        found = {t: [k for k in keys if k[:8] == prefix] for t, keys in self.tables.items() if t not in skipped}
+        return {table: keys for table, keys in found.items() if keys}
+
+    def crash(self, kept: int) -> None:
+        for write in list(self.waiting)[:kept]:
+            self.apply(write.operations)
+        self.waiting.clear()
+
+    def state(self) -> StoredState:
+        return StoredState(
+            node=dict(self.tables[Table.NODE]),
+            destinations=dict(self.tables[Table.DESTINATION]),
+            logs=dict(self.tables[Table.LOG]),
+            subscriptions=dict(self.tables[Table.SUBSCRIPTION]),
+            producers=dict(self.tables[Table.PRODUCER]),
+            attached=dict(self.tables[Table.ATTACHED]),
+        )

@@ -1,0 +1,383 @@
+"""A message manager on a fake disk, and what its sessions see of it.
+
+`World` performs the manager's commands in order, as the node does. With `auto` (the default) the disk answers at once;
+without it a test takes each step itself. The invariants are checked after every event.
+"""
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from angarium.core.destination.destination import Destination
+from angarium.core.destination.events import (
+    BatchesRead,
+    Command,
+    DestinationSettings,
+    Event,
+    FromSession,
+    Read,
+    Report,
+    Tick,
+    ToSession,
+    Write,
+    WritesBlocked,
+    WritesUnblocked,
+    Written,
+)
+from angarium.core.destination.message_manager import MessageManager
+from angarium.core.ids import GLOBAL_ID_BYTES
+from angarium.core.ranges import Range
+from angarium.core.storage import DeleteRange, Table
+from angarium.core.wire import frames
+from angarium.core.wire.batch import NO_COLUMNS, Batch, MessageColumns, pack
+from angarium.core.wire.frames import DestinationKind, Frame, Outcome, Start
+from tests.unit.core.core_disk import FakeDisk
+
+WALL_MS_AT_ZERO = 1_700_000_000_000.0
+_F = TypeVar("_F", bound=Frame)
+
+
+def identity(number: int) -> bytes:
+    return number.to_bytes(GLOBAL_ID_BYTES, "big")
+
+
+class World:
+    def __init__(
+        self,
+        settings: DestinationSettings | None = None,
+        *,
+        disk: FakeDisk | None = None,
+        auto: bool = True,
+        now: float = 1_000.0,
+    ) -> None:
+        self.settings = settings or DestinationSettings()
+        self.disk = disk or FakeDisk()
+        self.auto = auto
+        self.now = now
+        self.sent: dict[bytes, list[tuple[Frame, bytes]]] = {}
+        self.on_sent: Callable[[bytes, Frame, bytes], None] | None = None  # told of everything that is sent
+        self.reports: list[Report] = []
+        self.reads: deque[Read] = deque()
+        self._uses: dict[bytes, dict[int, None]] = {}  # where each session has sent something
+        self._last_identity = 0
+        self.manager = MessageManager(self.settings, wall_ms_at_zero=WALL_MS_AT_ZERO)
+        self._run(self.manager.restore(self.disk.state(), now=now))
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def tell(self, event: Event) -> None:
+        self._run(self.manager.handle(event, now=self.now))
+        self.manager.check()
+        if self.auto:
+            self.run_disk()
+
+    def frame(self, session: bytes, destination: int, frame: Frame, payload: bytes = b"") -> None:
+        self._uses.setdefault(session, {})[destination] = None
+        self.tell(FromSession(session, destination, frame, payload))
+
+    def _run(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case ToSession(session, frame, payload):
+                    self.sent.setdefault(session, []).append((frame, payload))
+                    if self.on_sent is not None:
+                        self.on_sent(session, frame, payload)
+                case Write():
+                    self.disk.waiting.append(command)
+                case Read():
+                    self.reads.append(command)
+                case Report():
+                    self.reports.append(command)
+
+    # -- the disk ----------------------------------------------------------------------------------
+
+    def run_disk(self) -> None:
+        """Until nothing is left that the disk could do."""
+        while self.complete_write() or self.complete_read():
+            pass
+
+    def complete_write(self) -> bool:
+        if self.disk.waiting and (not self.disk.full or any(write.freeing for write in self.disk.waiting)):
+            self._check_deletions()
+            write = self.disk.complete_next()
+            assert write is not None
+            auto, self.auto = self.auto, False
+            self.tell(Written(write.token))
+            self.auto = auto
+            return True
+        return False
+
+    def complete_read(self) -> bool:
+        if not self.reads:
+            return False
+        read = self.reads.popleft()
+        auto, self.auto = self.auto, False
+        self.tell(BatchesRead(read.token, self.disk.read(read)))
+        self.auto = auto
+        return True
+
+    def _check_deletions(self) -> None:
+        """No deletion about to be written covers a batch that some subscription still needs."""
+        for write in self.disk.waiting:
+            for operation in write.operations:
+                if isinstance(operation, DeleteRange) and operation.table == Table.BATCH:
+                    for key in self.disk.keys_in(operation):
+                        self._check_unneeded(key)
+
+    def _check_unneeded(self, key: bytes) -> None:
+        destination = self.manager.destinations.get(int.from_bytes(key[:8], "big"))
+        if destination is None or key in self.disk.damaged:
+            return
+        end = int.from_bytes(key[8:], "big")
+        low = end - Batch.trusted(self.disk.tables[Table.BATCH][key]).count
+        for subscription in destination.subscriptions:
+            needed = subscription.settled.gaps(max(low, subscription.cursor), end)
+            assert not needed, f"{subscription.name!r} still needs {needed} of the batch {low}..{end - 1}"
+
+    def block(self, reason: str = "no space left") -> None:
+        self.disk.full = True
+        self.tell(WritesBlocked(reason))
+
+    def unblock(self) -> None:
+        self.disk.full = False
+        self.tell(WritesUnblocked())
+
+    def restarted(self, *, kept: int = 0, after_s: float = 0.0, settings: DestinationSettings | None = None) -> "World":
+        """The node crashes; of the writes that wait the first `kept` had reached the disk."""
+        self.disk.crash(kept)
+        self.disk.full = False
+        successor = World(settings or self.settings, disk=self.disk, auto=self.auto, now=self.now + after_s)
+        successor._last_identity = self._last_identity
+        if self.auto:
+            successor.run_disk()
+        return successor
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, with a Tick at each deadline on the way."""
+        until = self.now + seconds
+        while (due := self.manager.deadline()) is not None and due <= until:
+            self.now = max(self.now, due)
+            self.tell(Tick())
+            following = self.manager.deadline()
+            assert following is None or following > self.now, "a Tick left its own deadline behind"
+        self.now = until
+
+    @property
+    def wall_ms(self) -> int:
+        return int(WALL_MS_AT_ZERO + self.now * 1000)
+
+    # -- sessions ----------------------------------------------------------------------------------
+
+    def session(self) -> bytes:
+        return self._fresh_identity()
+
+    def _fresh_identity(self) -> bytes:
+        self._last_identity += 1
+        return identity(self._last_identity)
+
+    def end(self, session: bytes, *, closed: bool) -> None:
+        """The client manager tells every destination of the session, behind all that it sent there before."""
+        for destination in self._uses.pop(session, {}):
+            if destination:
+                self.tell(FromSession(session, destination, frames.SessionEnded(closed)))
+
+    def stall(self, session: bytes, stalled: bool) -> None:
+        for destination in self._uses[session]:
+            if destination:
+                self.tell(FromSession(session, destination, frames.Stall(stalled)))
+
+    def received(self, session: bytes, kind: type[_F]) -> list[_F]:
+        return [frame for frame, _ in self.sent.get(session, []) if isinstance(frame, kind)]
+
+    def last(self, session: bytes, kind: type[_F]) -> _F:
+        return self.received(session, kind)[-1]
+
+    # -- destinations --------------------------------------------------------------------------------
+
+    def locate(self, name: str, kind: DestinationKind = DestinationKind.QUEUE) -> int:
+        """Find or create a destination; its number."""
+        session = self.session()
+        self.frame(session, 0, frames.Locate(name, kind))
+        located = self.last(session, frames.Located)
+        assert not located.code, located.reason
+        return located.destination
+
+    def queue_with(self, *batches: int, name: str = "q") -> int:
+        """A queue that holds batches of so many messages; bodies are m0, m1, ..."""
+        destination = self.locate(name)
+        producer = self.producer(destination)
+        first = 0
+        for count in batches:
+            producer.publish(*(b"m%d" % number for number in range(first, first + count)))
+            first += count
+        producer.close()
+        return destination
+
+    def destination(self, number: int) -> Destination:
+        return self.manager.destinations[number]
+
+    def request(self, command: str, **arguments: Any) -> frames.Reply:
+        return self.request_with_payload(command, **arguments)[0]
+
+    def request_with_payload(self, command: str, **arguments: Any) -> tuple[frames.Reply, bytes]:
+        session = self.session()
+        self.frame(session, 0, frames.Request(1, command, arguments))
+        (answer, payload), *more = self.sent[session]
+        assert not more and isinstance(answer, frames.Reply)
+        return answer, payload
+
+    def describe(self, name: str) -> dict[str, Any]:
+        reply = self.request("destination.describe", name=name)
+        assert not reply.code, reply.reason
+        assert isinstance(reply.result, dict)
+        return reply.result
+
+    def producer(self, destination: int, **options: Any) -> "Producer":
+        return Producer(self, destination, **options)
+
+    def consumer(self, destination: int, **options: Any) -> "Consumer":
+        return Consumer(self, destination, **options)
+
+
+class Producer:
+    """What a client knows of its producer."""
+
+    def __init__(
+        self,
+        world: World,
+        destination: int,
+        *,
+        session: bytes | None = None,
+        number: int = 1,
+        identity: bytes | None = None,
+        confirmed: int = 0,
+    ) -> None:
+        self.world = world
+        self.destination = destination
+        self.session = session or world.session()
+        self.number = number
+        self.identity = identity or world._fresh_identity()
+        self.sequence = confirmed  # the last one used
+        opening = frames.ProducerOpen(number, "x", DestinationKind.ANY, self.identity, confirmed)
+        world.frame(self.session, destination, opening)
+
+    @property
+    def opened(self) -> frames.ProducerOpened:
+        return self.world.last(self.session, frames.ProducerOpened)
+
+    @property
+    def confirmed(self) -> int:
+        """The highest sequence that this producer was told is confirmed."""
+        confirms = self.world.received(self.session, frames.Confirm)
+        return max((c.sequence for c in confirms if c.producer == self.number), default=0)
+
+    def publish(self, *bodies: bytes, columns: MessageColumns = NO_COLUMNS) -> None:
+        first = self.sequence + 1
+        self.sequence += len(bodies)
+        self.send(first, *bodies, columns=columns)
+
+    def send(self, first: int, *bodies: bytes, columns: MessageColumns = NO_COLUMNS) -> None:
+        """One batch with the sequences from `first` on, whatever was sent before."""
+        batch = pack(self.identity, first, self.world.wall_ms, bodies, columns)
+        self.world.frame(self.session, self.destination, frames.Publish(self.number), batch)
+
+    def resume(self, *, session: bytes | None = None, number: int | None = None, world: World | None = None) -> None:
+        """Open again under the same identity, perhaps elsewhere."""
+        self.world = world or self.world
+        confirmed = self.confirmed if world is None else 0
+        self.session = session or self.session
+        self.number = self.number if number is None else number
+        opening = frames.ProducerOpen(self.number, "x", DestinationKind.ANY, self.identity, confirmed)
+        self.world.frame(self.session, self.destination, opening)
+
+    def close(self) -> None:
+        self.world.frame(self.session, self.destination, frames.ProducerClose(self.number))
+
+
+class Consumer:
+    """What a client knows of its consumer."""
+
+    def __init__(
+        self,
+        world: World,
+        destination: int,
+        *,
+        session: bytes | None = None,
+        number: int = 1,
+        credit: int = 1_000,
+        subscription: str = "",
+        start: Start = Start.NEXT,
+    ) -> None:
+        self.world = world
+        self.destination = destination
+        self.session = session or world.session()
+        self.number = number
+        self.subscription = subscription
+        self._settlements = 0
+        opening = frames.ConsumerOpen(number, "x", DestinationKind.ANY, subscription, start, credit)
+        world.frame(self.session, destination, opening)
+
+    @property
+    def is_open(self) -> bool:
+        opened = [f for f in self.world.received(self.session, frames.ConsumerOpened) if f.consumer == self.number]
+        return bool(opened) and not self.closed_codes
+
+    @property
+    def closed_codes(self) -> list[str]:
+        closed = self.world.received(self.session, frames.ConsumerClosed)
+        return [frame.code for frame in closed if frame.consumer == self.number]
+
+    @property
+    def deliveries(self) -> list[tuple[int, bytes, int]]:
+        """Position, body and redelivery count of everything that arrived, in order."""
+        arrived: list[tuple[int, bytes, int]] = []
+        for frame, payload in self.world.sent.get(self.session, []):
+            if isinstance(frame, frames.Deliver) and frame.consumer == self.number:
+                batch = Batch.parse(payload)
+                counts = frame.redeliveries or [0] * batch.count
+                assert len(counts) == batch.count
+                arrived += zip(range(frame.position, frame.position + batch.count), batch.bodies(), counts, strict=True)
+        return arrived
+
+    @property
+    def positions(self) -> list[int]:
+        return [position for position, _, _ in self.deliveries]
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [body for _, body, _ in self.deliveries]
+
+    @property
+    def settled(self) -> list[frames.Settled]:
+        answers = self.world.received(self.session, frames.Settled)
+        return [frame for frame in answers if frame.consumer == self.number]
+
+    def credit(self, limit: int) -> None:
+        self.world.frame(self.session, self.destination, frames.Credit(self.number, limit))
+
+    def settle(self, *ranges: Range, outcome: Outcome = Outcome.SETTLE, credit: int = -1) -> None:
+        self._settlements += 1
+        settle = frames.Settle(self.number, self._settlements, outcome, list(ranges), credit)
+        self.world.frame(self.session, self.destination, settle)
+
+    def release(self, *ranges: Range) -> None:
+        self.settle(*ranges, outcome=Outcome.RELEASE)
+
+    def reject(self, *ranges: Range) -> None:
+        self.settle(*ranges, outcome=Outcome.REJECT)
+
+    def resume(
+        self, held: list[Range], *, credit: int | None = 1_000, next_position: int = -1, world: World | None = None
+    ) -> None:
+        """Open again after a cut, with claims; then grant credit unless it is None."""
+        self.world = world or self.world
+        opening = frames.ConsumerOpen(
+            self.number, "x", DestinationKind.ANY, self.subscription, Start.NEXT, 0, True, held, next_position
+        )
+        self.world.frame(self.session, self.destination, opening)
+        if credit is not None:
+            self.credit(credit)
+
+    def close(self, *, unsubscribe: bool = False) -> None:
+        self.world.frame(self.session, self.destination, frames.ConsumerClose(self.number, unsubscribe))

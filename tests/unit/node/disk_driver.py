@@ -1,0 +1,151 @@
+"""A store that a test holds back, refuses and lets go; and the disk's driver on it, with everything that it says."""
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, TypeVar
+
+from angarium.core.destination.events import BatchesRead, Write
+from angarium.core.errors import Unavailable
+from angarium.core.storage import Operation, Put, Table
+from angarium.runtime.disk import Disk, DiskSettings
+from angarium.store.interface import ASK_DISK, Damaged, Item, RecoveryReport, Residence, StoreStatistics
+
+_T = TypeVar("_T")
+WAIT_S_MAX = 20.0
+QUICK = DiskSettings(patience_s=0.0, retry_after_s=0.001, seal_after_s=0.001)
+
+
+class HeldStore:
+    """Commits when it may: each needs a permit, and is refused while `full` or `failing` says so."""
+
+    def __init__(self, *, group_bytes_max: int = 1 << 20) -> None:
+        self.recovery = RecoveryReport()
+        self.blocked_reason: str | None = None
+        self.group_bytes_max = group_bytes_max
+        self.groups: list[list[int]] = []  # tokens of each durable group, in order
+        self.refusals = 0
+        self.seals = 0
+        self.full = False  # takes only what is reserved
+        self.failing: BaseException | None = None
+        self.permits = threading.Semaphore(0)
+        self.entered = threading.Semaphore(0)  # one for each commit that waits for its permit
+        self.sealed = threading.Event()
+        self.free_running = threading.Event()  # no permits needed
+
+    def let_go(self) -> None:
+        self.free_running.set()
+        self.permits.release()
+
+    def commit(self, operations: Sequence[Operation], *, reserved: bool = False) -> None:
+        if not self.free_running.is_set():
+            self.entered.release()
+            self.permits.acquire()
+        if self.failing is not None:
+            self.refusals += 1
+            raise self.failing
+        if self.full and not reserved:
+            self.refusals += 1
+            raise Unavailable("no space left")
+        self.groups.append([token_of(operation) for operation in operations])
+
+    def seal(self) -> None:
+        self.seals += 1
+        self.sealed.set()
+
+    @property
+    def tokens(self) -> list[int]:
+        return [token for group in self.groups for token in group]
+
+    # What the driver does not need here.
+
+    def get(self, table: Table, key: bytes) -> bytes | None:
+        return None
+
+    def get_if_resident(self, table: Table, key: bytes) -> bytes | Literal[Residence.ASK_DISK] | None:
+        return ASK_DISK
+
+    def first_at_or_after(self, table: Table, low: bytes, high: bytes) -> Item | Damaged | None:
+        return None
+
+    def peek_memory(self, table: Table, low: bytes, high: bytes) -> Item | None:
+        return None
+
+    def scan(
+        self, table: Table, low: bytes, high: bytes, limit: int, bytes_max: int = 1 << 20
+    ) -> list[Item | Damaged]:
+        if self.failing is not None:
+            raise self.failing
+        return []
+
+    def retry(self) -> None: ...
+
+    def statistics(self) -> StoreStatistics:
+        return StoreStatistics()
+
+    def close(self) -> None: ...
+
+
+def write(token: int, *, freeing: bool = False, patient: bool = False, size_bytes: int = 10) -> Write:
+    put = Put(Table.NODE, token.to_bytes(4, "big"), bytes(size_bytes))
+    return Write(token, [put], freeing, patient)
+
+
+def token_of(operation: Operation) -> int:
+    assert isinstance(operation, Put)
+    return int.from_bytes(operation.key, "big")
+
+
+class Driver:
+    """A Disk on a running loop, and everything it has said."""
+
+    def __init__(self, store: HeldStore, settings: DiskSettings) -> None:
+        self.store = store
+        self.written: list[int] = []
+        self.calls: list[list[int]] = []
+        self.blocked: list[str] = []
+        self.read: list[BatchesRead] = []
+        self.failures: list[BaseException] = []
+        self._changed = asyncio.Event()
+        self.disk = Disk(
+            store, settings, written=self._written, read=self._noted(self.read.append),
+            blocked=self._noted(self.blocked.append), failed=self._noted(self.failures.append),
+        )  # fmt: skip
+
+    def _noted(self, note: Callable[[_T], None]) -> Callable[[_T], None]:
+        def call(value: _T) -> None:
+            note(value)
+            self._changed.set()
+
+        return call
+
+    def _written(self, tokens: list[int]) -> None:
+        self.calls.append(tokens)
+        self.written += tokens
+        self._changed.set()
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        """Wait for callbacks, never for time."""
+        while not reached():
+            self._changed.clear()
+            await asyncio.wait_for(self._changed.wait(), WAIT_S_MAX)
+
+    async def entered(self) -> None:
+        """Until a commit waits for its permit."""
+        assert await asyncio.to_thread(self.store.entered.acquire, True, WAIT_S_MAX)
+
+    async def close(self) -> bool:
+        return await asyncio.wait_for(self.disk.close(), WAIT_S_MAX)
+
+
+def drive(script: Callable[[Driver], Awaitable[None]], store: HeldStore, settings: DiskSettings = QUICK) -> None:
+    async def main() -> None:
+        driver = Driver(store, settings)
+        try:
+            await script(driver)
+        finally:
+            store.full, store.failing = False, None
+            for _ in range(1_000):
+                store.permits.release()
+            await driver.close()
+
+    asyncio.run(main())

@@ -1,0 +1,47 @@
+"""Goal: what a user writes after --property is what the message carries, or a sentence that says why not."""
+import pytest
+
+from angarium.cli.failure import EXIT_USAGE, Failure
+from angarium.cli.properties import PropertyValue, parse_properties
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("region=EU", "region", "EU"),
+        ("count=12", "count", 12),
+        ("count=-3", "count", -3),
+        ("weight=1.5", "weight", 1.5),
+        ("weight=1e3", "weight", 1000.0),
+        ("weight=.5", "weight", 0.5),
+        ("urgent=true", "urgent", True),
+        ("urgent=false", "urgent", False),
+        ("urgent=True", "urgent", "True"),
+        ("empty=", "empty", ""),
+        ("formula=a=b", "formula", "a=b"),
+        ("version=1.2.3", "version", "1.2.3"),
+        ("word=nan", "word", "nan"),
+        ("word=inf", "word", "inf"),
+        ("big=9223372036854775807", "big", 9223372036854775807),
+        ("bigger=9223372036854775808", "bigger", 9223372036854775808.0),  # past 64 bits only a float can hold it
+        ('code:="12"', "code", "12"),
+        ("code:=12", "code", 12),
+        ("code:=true", "code", True),
+    ],
+)
+def test_values_are_typed_by_how_they_look(text: str, key: str, value: PropertyValue) -> None:
+    found = parse_properties([text])
+    assert found == {key: value}
+    assert type(found[key]) is type(value)
+
+
+def test_the_last_value_of_a_key_counts() -> None:
+    assert parse_properties(["a=1", "b=2", "a=3"]) == {"a": 3, "b": 2}
+
+
+@pytest.mark.parametrize("text", ["novalue", "=1", ":=1", "list:=[1]", "map:={}", "null:=null", "bad:={", "bad:=EU"])
+def test_nonsense_is_refused_with_a_sentence_that_quotes_it(text: str) -> None:
+    with pytest.raises(Failure) as refused:
+        parse_properties([text])
+    assert refused.value.exit_code == EXIT_USAGE
+    assert text.split(":=")[0] in str(refused.value)
