@@ -16,9 +16,6 @@ BURSTS_IN_FLIGHT_MAX = 40  # then a producer waits for confirms: what is unconfi
 BODY_BYTES_MAX = 400
 PREFETCH = 500
 QUIET_S = 1.0  # how long one wait for messages lasts
-# The broker keeps what a cut-off session holds for destination.resume_grace_s (2 s). The default back-off grows past
-# that while a broker is away; what the session held then goes to the queue's other consumer as well.
-RECONNECT = angarium.ReconnectPolicy(delay_max_s=0.25)
 _HEADER = struct.Struct("<16sQ")
 
 
@@ -34,7 +31,7 @@ class Producer:
     async def run(self, address: str) -> None:
         chance = random.Random(self.name)
         async with (
-            angarium.connect(address, name=self.name, reconnect=RECONNECT) as connection,
+            angarium.connect(address, name=self.name) as connection,
             connection.session() as session,
         ):
             in_flight: deque[list[tuple[Entry, angarium.Sending]]] = deque()
@@ -70,7 +67,7 @@ class Consumer:
 
     async def run(self, address: str) -> None:
         async with (
-            angarium.connect(address, name=self.name, reconnect=RECONNECT) as connection,
+            angarium.connect(address, name=self.name) as connection,
             connection.session() as session,
             session.consume(self.destination, prefetch=PREFETCH, durable=self.durable) as consumer,
         ):

@@ -6,62 +6,26 @@ simulator are listed at the end.
 import pytest
 
 from angarium.core.storage import Table
-from angarium.core.wire.frames import DestinationKind, Outcome, Start
-from angarium.sim.network import Stream
-from angarium.sim.sessions import SimConsumer, SimProducer
-from angarium.sim.world import Failure, World, WorldSettings, run_seed
-
-TOPIC = DestinationKind.TOPIC
-GRACE_S = 2.0
-
-
-def world_with(**settings: object) -> World:
-    return World(1, WorldSettings(grace_s=GRACE_S, **settings))  # type: ignore[arg-type]
-
-
-def producer_in(world: World, destination: str = "orders", kind: DestinationKind = DestinationKind.QUEUE) -> SimProducer:
-    producer = world.client("producer").open_session().produce(destination, kind)
-    world.run_until(lambda: producer.facts.identity)
-    return producer
-
-
-def consumer_in(
-    world: World, name: str, destination: str = "orders", kind: DestinationKind = DestinationKind.QUEUE,
-    *, subscription: str = "", prefetch: int = 10,
-) -> SimConsumer:  # fmt: skip
-    session = world.client(name).open_session()
-    consumer = session.consume(destination, kind, subscription=subscription, prefetch=prefetch)
-    world.run_until(lambda: consumer.is_open)
-    return consumer
-
-
-def publish(world: World, producer: SimProducer, *bodies: bytes) -> None:
-    producer.publish(list(bodies))
-    world.run_until(lambda: producer.unconfirmed == 0)
-
-
-def settle_on_arrival(*consumers: SimConsumer) -> None:
-    for consumer in consumers:
-        consumer.on_arrival = lambda consumer, low, high: consumer.settle(low, high)
-        consumer.settle(0, 1_000)
-
-
-def answers_to(consumer: SimConsumer) -> Stream:
-    link = consumer.session.client.link
-    assert link is not None
-    return link.to_client
-
-
-def restart(world: World) -> None:
-    world.broker.shut_down()
-    world.broker.start()
-
+from angarium.core.wire.frames import Outcome, Start
+from angarium.sim.network import NetworkSettings
+from angarium.sim.world import Failure, run_seed
+from tests.simulation.stories import (
+    GRACE_S,
+    TOPIC,
+    consumer_in,
+    link_of,
+    producer_in,
+    publish,
+    quiet_world,
+    restart,
+    settle_on_arrival,
+)
 
 # -- answers that come too late (seeds 13, 15, 53, 77, 91) ---------------------------------------------
 
 
 def test_a_confirm_that_is_ready_while_its_session_resumes_goes_to_the_new_connection() -> None:
-    world = world_with()
+    world = quiet_world()
     producer = producer_in(world)
     world.disk.slowness = 300.0
     producer.publish([b"one"])
@@ -72,7 +36,7 @@ def test_a_confirm_that_is_ready_while_its_session_resumes_goes_to_the_new_conne
 
 def test_frames_for_the_old_connection_are_not_taken_for_those_of_the_new_one() -> None:
     """The message manager learns of the cut long after the client is back: its destination is busy."""
-    world = world_with(bus_delay_s_max=0.5, answer_delay_s_max=0.2)
+    world = quiet_world(bus_delay_s_max=0.5, answer_delay_s_max=0.2)
     producer, consumer = producer_in(world), consumer_in(world, "consumer")
     settle_on_arrival(consumer)
     for number in range(100):
@@ -85,7 +49,7 @@ def test_frames_for_the_old_connection_are_not_taken_for_those_of_the_new_one() 
 
 def test_a_producer_closed_before_the_broker_has_opened_it_harms_nobody() -> None:
     """Seed 93: the connection was closed for it, with `not-open`."""
-    world = world_with()
+    world = quiet_world()
     session = world.client("hasty").open_session()
     world.run_until(lambda: session.identity)
     session.produce("orders").close()
@@ -96,7 +60,7 @@ def test_a_producer_closed_before_the_broker_has_opened_it_harms_nobody() -> Non
 
 def test_a_consumer_that_settles_and_closes_is_told_if_it_settled_in_vain() -> None:
     """Seed 203: the answer was dropped with the consumer, which took the close for its answer."""
-    world = world_with()
+    world = quiet_world()
     producer, late = producer_in(world), consumer_in(world, "late")
     publish(world, producer, b"one")
     world.run_until(lambda: late.received == [0])
@@ -111,18 +75,31 @@ def test_a_consumer_that_settles_and_closes_is_told_if_it_settled_in_vain() -> N
     world.run_until(lambda: other.received == [0, 0])
 
 
+def test_a_consumer_that_resumes_without_room_gives_back_what_never_reached_it() -> None:
+    """It had no credit to give, so the broker went on waiting for it to say that it had told everything."""
+    world = quiet_world(network=NetworkSettings(chop_chance=0.0))
+    producer, consumer = producer_in(world), consumer_in(world, "consumer", prefetch=1)
+    link_of(consumer).to_client.break_after_bytes = 50  # in the middle of the delivery
+    producer.publish([b"one"])
+    world.run_until(lambda: not consumer.session.client.is_ready)
+    consumer.set_prefetch(0)
+    world.run_until(lambda: consumer.session.client.is_ready)
+    other = consumer_in(world, "other")
+    world.run_until(lambda: other.received == [0])
+
+
 # -- after a restart -----------------------------------------------------------------------------------
 
 
 def test_what_was_released_and_given_to_another_is_not_claimed_back_after_a_restart() -> None:
     """Seed 98: the release was done, its answer lost; the client claimed the message again to release it again."""
-    world = world_with()
+    world = quiet_world()
     producer, first = producer_in(world), consumer_in(world, "first")
     publish(world, producer, b"one")
     world.run_until(lambda: first.received == [0])
     first.set_prefetch(0)
     second = consumer_in(world, "second")
-    answers_to(first).stall(60.0)
+    link_of(first).to_client.stall(60.0)
     first.settle(0, 1, Outcome.RELEASE)
     world.run_until(lambda: second.received == [0])
     world.run_for(0.5)
@@ -137,7 +114,7 @@ def test_what_was_released_and_given_to_another_is_not_claimed_back_after_a_rest
 
 def test_who_was_given_up_before_a_restart_claims_nothing_after_it() -> None:
     """Seed 250: it was back before the present holder, and got the message."""
-    world = world_with()
+    world = quiet_world()
     producer, gone = producer_in(world), consumer_in(world, "gone")
     publish(world, producer, b"one")
     world.run_until(lambda: gone.received == [0])
@@ -155,7 +132,7 @@ def test_who_was_given_up_before_a_restart_claims_nothing_after_it() -> None:
 
 def test_a_resumed_consumer_with_no_room_is_not_given_up_a_grace_time_after_the_restart() -> None:
     """Seed 476: it had no credit to give, so it counted as not back; the next restart gave its message away."""
-    world = world_with()
+    world = quiet_world()
     producer, consumer = producer_in(world), consumer_in(world, "consumer", prefetch=1)
     publish(world, producer, b"one")
     world.run_until(lambda: consumer.received == [0])
@@ -171,7 +148,7 @@ def test_a_resumed_consumer_with_no_room_is_not_given_up_a_grace_time_after_the_
 
 def test_a_subscriber_misses_nothing_when_the_broker_restarts_before_the_first_message() -> None:
     """Seed 381: a topic without a log did not wait for its subscribers after a restart."""
-    world = world_with()
+    world = quiet_world()
     subscriber = consumer_in(world, "subscriber", "news", TOPIC)
     subscriber.session.client.unplug(1.0)
     restart(world)
@@ -182,7 +159,7 @@ def test_a_subscriber_misses_nothing_when_the_broker_restarts_before_the_first_m
 
 def test_a_subscriber_that_has_received_nothing_yet_resumes_where_it_started() -> None:
     """Seed 260: it got what was published before it came."""
-    world = world_with()
+    world = quiet_world()
     producer = producer_in(world, "news", TOPIC)
     archive = consumer_in(world, "archive", "news", TOPIC, subscription="archive")
     publish(world, producer, b"before it came")
@@ -196,7 +173,7 @@ def test_a_subscriber_that_has_received_nothing_yet_resumes_where_it_started() -
 
 def test_a_subscriber_whose_opening_was_never_answered_starts_when_it_is_back() -> None:
     """Seed 152: it got what was published before it came."""
-    world = world_with()
+    world = quiet_world()
     producer = producer_in(world, "news", TOPIC)
     consumer_in(world, "archive", "news", TOPIC, subscription="archive")
     publish(world, producer, b"before it came")
@@ -214,15 +191,36 @@ def test_a_subscriber_whose_opening_was_never_answered_starts_when_it_is_back() 
     assert subscriber.received == [1]
 
 
+def test_a_subscriber_that_began_behind_what_a_crash_then_lost_goes_on_at_the_end_of_what_is_left() -> None:
+    """Seed 948: the start that it repeated lay behind the log's new end; a second crash made it skip messages."""
+    world = quiet_world()
+    producer = producer_in(world, "news", TOPIC)
+    consumer_in(world, "archive", "news", TOPIC, subscription="archive")
+    world.disk.slowness = 1_000.0
+    producer.publish([b"one", b"two", b"three"])
+    world.run_for(0.1)
+    subscriber = consumer_in(world, "subscriber", "news", TOPIC, prefetch=1)
+    producer.session.client.unplug(1.5)
+    world.broker.crash()
+    world.disk.slowness = 1.0
+    world.broker.start()
+    world.run_until(lambda: producer.unconfirmed == 0)
+    world.run_until(lambda: subscriber.received == [0])
+    world.broker.crash()
+    world.broker.start()
+    settle_on_arrival(subscriber)
+    world.run_until(lambda: subscriber.received == [0, 1, 2])
+
+
 def test_a_claim_that_begins_with_what_is_settled_is_honoured_for_the_rest() -> None:
     """Seed 401: held as one range with what had been settled and trimmed, it was refused as a whole."""
-    world = world_with()
+    world = quiet_world()
     producer = producer_in(world, "news", TOPIC)
     subscriber = consumer_in(world, "subscriber", "news", TOPIC)
     publish(world, producer, b"one")
     publish(world, producer, b"two")
     world.run_until(lambda: len(subscriber.received) == 2)
-    answers_to(subscriber).stall(60.0)
+    link_of(subscriber).to_client.stall(60.0)
     subscriber.settle(0, 1)
     world.run_for(0.5)
     world.broker.crash()
@@ -237,7 +235,7 @@ def test_a_claim_that_begins_with_what_is_settled_is_honoured_for_the_rest() -> 
 
 def test_a_durable_subscription_that_was_ended_leaves_nobody_attached() -> None:
     """Seed 18: the record of its last consumer stayed on disk."""
-    world = world_with()
+    world = quiet_world()
     consumer = consumer_in(world, "consumer", "news", TOPIC, subscription="archive")
     consumer.close(unsubscribe=True)
     world.run_until(lambda: consumer.is_ended)
@@ -246,7 +244,7 @@ def test_a_durable_subscription_that_was_ended_leaves_nobody_attached() -> None:
 
 def test_a_settlement_that_overtook_an_opening_on_a_full_disk_is_not_undone_by_it() -> None:
     """Seed 26: the opening's older record of the subscription was written last."""
-    world = world_with()
+    world = quiet_world()
     producer, consumer = producer_in(world), consumer_in(world, "consumer")
     publish(world, producer, b"one", b"two")
     world.run_until(lambda: len(consumer.received) == 2)
@@ -267,7 +265,7 @@ def test_a_settlement_that_overtook_an_opening_on_a_full_disk_is_not_undone_by_i
 
 def test_producers_are_unblocked_even_if_nobody_has_anything_to_write() -> None:
     """Seed 522: the last thing to write found room in the reserve, and then nothing came that could have succeeded."""
-    world = world_with()
+    world = quiet_world()
     producer, consumer = producer_in(world), consumer_in(world, "consumer")
     publish(world, producer, b"one")
     world.run_until(lambda: consumer.received == [0])

@@ -2,48 +2,25 @@
 
 Random runs (test_seeds.py) find what nobody thought of; these show what everybody should be able to rely on.
 """
-from angarium.core.wire.frames import DestinationKind, Outcome
+from angarium.core.wire.frames import Outcome
 from angarium.sim.network import NetworkSettings
-from angarium.sim.sessions import SimConsumer, SimProducer
-from angarium.sim.world import World, WorldSettings
-
-TOPIC = DestinationKind.TOPIC
-GRACE_S = 2.0
-
-
-def world_with(**settings: object) -> World:
-    return World(1, WorldSettings(grace_s=GRACE_S, **settings))  # type: ignore[arg-type]
-
-
-def producer_in(world: World, destination: str = "orders", kind: DestinationKind = DestinationKind.QUEUE) -> SimProducer:
-    producer = world.client("producer").open_session().produce(destination, kind)
-    world.run_until(lambda: producer.facts.identity)
-    return producer
-
-
-def consumer_in(world: World, name: str, *, prefetch: int = 10) -> SimConsumer:
-    consumer = world.client(name).open_session().consume("orders", prefetch=prefetch)
-    world.run_until(lambda: consumer.is_open)
-    return consumer
-
-
-def publish(world: World, producer: SimProducer, *bodies: bytes) -> None:
-    """... and wait for the confirm."""
-    producer.publish(list(bodies))
-    world.run_until(lambda: producer.unconfirmed == 0)
-
-
-def stored(world: World, destination: str = "orders") -> list[int]:
-    """The sequences in the log, in its order."""
-    log = world.ledger.messages.by_name[destination]
-    return [log.messages[position][1] for position in sorted(log.messages)]
-
+from tests.simulation.stories import (
+    GRACE_S,
+    TOPIC,
+    consumer_in,
+    link_of,
+    producer_in,
+    publish,
+    quiet_world,
+    settle_on_arrival,
+    stored,
+)
 
 # -- the broker dies ---------------------------------------------------------------------------------
 
 
 def test_a_broker_killed_between_write_and_confirm_stores_once_and_confirms_later() -> None:
-    world = world_with()
+    world = quiet_world()
     producer = producer_in(world)
     world.disk.after_sync = world.broker.crash
     producer.publish([b"one", b"two"])
@@ -57,7 +34,7 @@ def test_a_broker_killed_between_write_and_confirm_stores_once_and_confirms_late
 
 
 def test_a_broker_killed_before_the_write_was_durable_gets_the_messages_again() -> None:
-    world = world_with()
+    world = quiet_world()
     producer = producer_in(world)
     world.disk.before_sync = lambda: world.broker.crash(keeps_staged=False)
     producer.publish([b"one", b"two"])
@@ -70,7 +47,7 @@ def test_a_broker_killed_before_the_write_was_durable_gets_the_messages_again() 
 
 
 def test_a_settlement_whose_answer_died_with_the_broker_is_not_done_twice() -> None:
-    world = world_with()
+    world = quiet_world()
     producer, consumer = producer_in(world), consumer_in(world, "consumer")
     publish(world, producer, b"one")
     world.run_until(lambda: consumer.received == [0])
@@ -85,7 +62,7 @@ def test_a_settlement_whose_answer_died_with_the_broker_is_not_done_twice() -> N
 
 
 def test_what_consumers_hold_is_kept_for_them_while_the_broker_restarts() -> None:
-    world = world_with()
+    world = quiet_world()
     producer, first, second = producer_in(world), consumer_in(world, "first"), consumer_in(world, "second")
     publish(world, producer, b"one", b"two", b"three", b"four")
     world.run_until(lambda: len(first.received) + len(second.received) == 4)
@@ -101,7 +78,7 @@ def test_what_consumers_hold_is_kept_for_them_while_the_broker_restarts() -> Non
 
 def test_what_was_published_before_a_restart_comes_before_what_was_published_after_it() -> None:
     """The broker does not know what of the backlog was delivered, so it keeps all of it for consumers that are away."""
-    world = world_with()
+    world = quiet_world()
     producer, away = producer_in(world), consumer_in(world, "away", prefetch=1)
     publish(world, producer, b"one", b"two", b"three")
     away.session.client.crash()
@@ -117,7 +94,7 @@ def test_what_was_published_before_a_restart_comes_before_what_was_published_aft
 
 
 def test_a_client_cut_off_between_delivery_and_settlement_settles_when_it_is_back() -> None:
-    world = world_with()
+    world = quiet_world()
     producer, consumer, other = producer_in(world), consumer_in(world, "consumer"), consumer_in(world, "other")
     other.set_prefetch(0)
     publish(world, producer, b"one")
@@ -131,7 +108,7 @@ def test_a_client_cut_off_between_delivery_and_settlement_settles_when_it_is_bac
 
 
 def test_a_session_that_resumes_within_the_grace_time_keeps_what_it_holds() -> None:
-    world = world_with()
+    world = quiet_world()
     producer, consumer = producer_in(world), consumer_in(world, "consumer")
     publish(world, producer, b"one", b"two")
     world.run_until(lambda: len(consumer.received) == 2)
@@ -145,7 +122,7 @@ def test_a_session_that_resumes_within_the_grace_time_keeps_what_it_holds() -> N
 
 
 def test_a_session_that_comes_back_after_the_grace_time_is_told_what_it_lost() -> None:
-    world = world_with()
+    world = quiet_world()
     producer, consumer = producer_in(world), consumer_in(world, "consumer")
     publish(world, producer, b"one", b"two")
     world.run_until(lambda: len(consumer.received) == 2)
@@ -161,12 +138,11 @@ def test_a_session_that_comes_back_after_the_grace_time_is_told_what_it_lost() -
 
 def test_a_session_is_taken_over_by_its_client_on_a_new_connection() -> None:
     """The client notices the cut at once, the broker minutes later: for a while it sees the session twice."""
-    world = world_with()
+    world = quiet_world()
     producer, consumer = producer_in(world), consumer_in(world, "consumer", prefetch=2)
     publish(world, producer, b"one", b"two", b"three")
     world.run_until(lambda: len(consumer.received) == 2)
-    old_link = consumer.session.client.link
-    assert old_link is not None
+    old_link = link_of(consumer)
     old_link.cut("half open", client_after_s=0.0, broker_after_s=120.0)
     world.run_until(lambda: consumer.session.client.is_ready and consumer.session.client.link is not old_link)
     world.run_for(1.0)
@@ -179,13 +155,11 @@ def test_a_session_is_taken_over_by_its_client_on_a_new_connection() -> None:
 
 
 def test_deliveries_lost_on_the_way_are_delivered_again_and_only_those() -> None:
-    world = world_with(network=NetworkSettings(chop_chance=0.0))
+    world = quiet_world(network=NetworkSettings(chop_chance=0.0))
     producer, consumer = producer_in(world), consumer_in(world, "consumer")
     publish(world, producer, b"one", b"two")
     world.run_until(lambda: consumer.received == [0, 1])
-    link = consumer.session.client.link
-    assert link is not None
-    link.to_client.break_after_bytes = 50  # in the middle of the next delivery
+    link_of(consumer).to_client.break_after_bytes = 50  # in the middle of the next delivery
     publish(world, producer, b"three")
     world.run_until(lambda: len(consumer.received) == 3)
     assert consumer.received == [0, 1, 2]
@@ -194,7 +168,7 @@ def test_deliveries_lost_on_the_way_are_delivered_again_and_only_those() -> None
 
 
 def test_a_client_that_crashes_leaves_each_message_at_most_once() -> None:
-    world = world_with()
+    world = quiet_world()
     producer = producer_in(world)
     producer.publish([b"one", b"two"])
     world.run_for(0.001)
@@ -210,28 +184,24 @@ def test_a_client_that_crashes_leaves_each_message_at_most_once() -> None:
 
 
 def test_of_two_consumers_a_stalled_one_is_passed_over() -> None:
-    world = world_with(network=NetworkSettings(buffer_bytes_high=300, buffer_bytes_low=100))
+    world = quiet_world(network=NetworkSettings(buffer_bytes_high=300, buffer_bytes_low=100))
     producer = producer_in(world)
     stalled, quick = consumer_in(world, "stalled", prefetch=100), consumer_in(world, "quick", prefetch=100)
-    link = stalled.session.client.link
-    assert link is not None
-    link.to_client.stall(30.0)
+    link_of(stalled).to_client.stall(30.0)
     for number in range(20):
         publish(world, producer, b"%d" % number + b"x" * 100)
     world.run_for(1.0)
     assert stalled.received == []
     # What was on its way to the stalled one is its own; all the rest has found somebody else.
     assert len(quick.received) >= 15
-    for consumer in (stalled, quick):
-        consumer.on_arrival = lambda consumer, low, high: consumer.settle(low, high)
-    quick.settle(0, 20)
+    settle_on_arrival(stalled, quick)
     world.run_for(40.0)
     world.drain()
     assert sorted(stalled.received + quick.received) == list(range(20))
 
 
 def test_what_is_released_goes_to_somebody_who_is_told_that_it_was_delivered_before() -> None:
-    world = world_with()
+    world = quiet_world()
     producer, first = producer_in(world), consumer_in(world, "first")
     publish(world, producer, b"one")
     world.run_until(lambda: first.received == [0])
@@ -244,7 +214,7 @@ def test_what_is_released_goes_to_somebody_who_is_told_that_it_was_delivered_bef
 
 
 def test_a_durable_subscriber_gets_what_was_published_while_it_was_away() -> None:
-    world = world_with()
+    world = quiet_world()
     producer = producer_in(world, "news", TOPIC)
     session = world.client("subscriber").open_session()
     durable = session.consume("news", TOPIC, subscription="archive")
@@ -273,7 +243,7 @@ def test_a_durable_subscriber_gets_what_was_published_while_it_was_away() -> Non
 
 
 def test_a_full_disk_blocks_producers_lets_consumers_work_and_goes_on_when_there_is_room() -> None:
-    world = world_with()
+    world = quiet_world()
     producer, consumer = producer_in(world), consumer_in(world, "consumer")
     publish(world, producer, b"one")
     world.run_until(lambda: consumer.received == [0])
@@ -296,7 +266,7 @@ def test_a_full_disk_blocks_producers_lets_consumers_work_and_goes_on_when_there
 
 
 def test_a_consumer_may_come_to_a_full_disk_to_empty_it() -> None:
-    world = world_with()
+    world = quiet_world()
     producer = producer_in(world)
     publish(world, producer, b"one", b"two")
     world.disk.fill(True)
@@ -307,7 +277,7 @@ def test_a_consumer_may_come_to_a_full_disk_to_empty_it() -> None:
 
 
 def test_a_damaged_batch_is_reported_and_the_others_are_delivered() -> None:
-    world = world_with()
+    world = quiet_world()
     producer = producer_in(world)
     for body in (b"one", b"two", b"three"):
         publish(world, producer, body)
@@ -322,7 +292,7 @@ def test_a_damaged_batch_is_reported_and_the_others_are_delivered() -> None:
 
 
 def test_what_is_confirmed_from_memory_may_go_with_a_crash_and_its_producer_goes_on() -> None:
-    world = world_with()
+    world = quiet_world()
     administrator = world.client("administrator")
     administrator.request("destination.create", name="orders", kind="queue", confirm="memory")
     world.run_for(0.5)

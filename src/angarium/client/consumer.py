@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BURST_MESSAGES_MAX = 256
 BURST_S = 0.005
-_GROUP = 32  # messages between two looks at the clock
+_GROUP_MAX = 32  # messages between two looks at the clock
 _NO_RUN = -1
 
 
@@ -58,7 +58,7 @@ class Consumer:
         self.error: AngariumError | None = None  # what it ended with, unless that was asked for
         self._opened: asyncio.Future[None] = session.loop.create_future()
         self._ended: asyncio.Future[None] = session.loop.create_future()
-        self._group_size = _GROUP
+        self._group_size = _GROUP_MAX
         self._burst = 0  # messages since the loop last ran
         self._burst_began = 0.0
 
@@ -99,9 +99,9 @@ class Consumer:
         deadline = None if timeout_s is None else self._session.loop.time() + timeout_s
         await self._let_others_run()
         while True:
-            self._group = islice(self._ready, self._group_size)
-            for message in self._group:
-                self._burst += self._group_size
+            for message in self._take_group():
+                if self._waiters:
+                    self._wake_one()  # there may be more: others that wait shall look, too
                 return message
             if self._refill():
                 continue
@@ -111,6 +111,14 @@ class Consumer:
                 return None
             if not await self._wait(deadline):
                 return None
+
+    def _take_group(self) -> Iterator[Message]:
+        for message in self._group:  # another task may have put something there meanwhile
+            self._group = chain((message,), self._group)
+            return self._group
+        self._group = islice(self._ready, self._group_size)
+        self._burst += self._group_size
+        return self._group
 
     def _refill(self) -> bool:
         if not self._buffer:
@@ -141,10 +149,13 @@ class Consumer:
         return True
 
     async def _let_others_run(self) -> None:
-        is_slow = time.monotonic() - self._burst_began >= BURST_S
-        if is_slow or self._burst >= BURST_MESSAGES_MAX:
-            # An application that needs so long for one group is looked at after each message.
-            self._group_size = 1 if is_slow and self._burst <= self._group_size else _GROUP
+        now = time.monotonic()
+        if self._burst == 0:
+            self._burst_began = now
+        elapsed_s = now - self._burst_began
+        if elapsed_s >= BURST_S or self._burst >= BURST_MESSAGES_MAX:
+            # The slower the application, the sooner the next look.
+            self._group_size = max(1, min(_GROUP_MAX, int(self._burst * BURST_S / (2 * elapsed_s + BURST_S))))
             await asyncio.sleep(0)
             self._burst, self._burst_began = 0, time.monotonic()
 

@@ -66,7 +66,7 @@ class Link(asyncio.BufferedProtocol):
             self.lost.set_result(None)
         if self._driver.link is self:
             self._driver.link = None
-            self._driver.handle(events.Disconnected(str(exc) if exc else "the broker closed the connection"))
+            self._driver.handle(events.Disconnected(_reason(exc) if exc else "the broker closed the connection"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view
@@ -94,9 +94,11 @@ class Link(asyncio.BufferedProtocol):
             self._driver.handle(events.WritingResumed())
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: Exception) -> str:
     """asyncio and uvloop word the same error differently; the system's own words are the clearest."""
-    return os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
 
 
 class Driver:

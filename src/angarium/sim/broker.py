@@ -39,7 +39,7 @@ class BrokerSettings:
     # The same for the way back; 0: frames arrive at once, as within one process.
     answer_delay_s_max: float = 0.0
     # The message manager's invariants are asserted after every so many events, and when the broker stops. 0: never.
-    check_every: int = 4
+    check_every: int = 8
 
 
 class Witness(Protocol):
@@ -139,6 +139,7 @@ class Node:
         )
         self.message_manager = MessageManager(settings.destination, wall_ms_at_zero=WALL_MS_AT_ZERO)
         self._run_mm(self.message_manager.restore(state, now=self._clock.now))
+        self._arm()
 
     @property
     def is_idle(self) -> bool:
@@ -181,11 +182,13 @@ class Node:
             self._backlog.append(action)
         else:
             action()
+            self._arm()
 
     def _go_on(self) -> None:
         while self._backlog and not self._is_dead and self._clock.now >= self._paused_until:
             self._backlog[0]()
             self._backlog.popleft()
+        self._arm()
 
     # -- connections -----------------------------------------------------------------------------------
 
@@ -293,7 +296,6 @@ class Node:
                     self._close(connection)
                 case mm.Report():
                     self._report(command)
-        self._arm()
 
     def _run_mm(self, commands: list[mm.Command]) -> None:
         """In the order in which they were given, also when running one leads to more."""
@@ -321,7 +323,6 @@ class Node:
         every = self._broker.settings.check_every
         if every and self._runs % every == 0:
             self.message_manager.check()
-        self._arm()
 
     def _arm(self) -> None:
         deadlines = (self.client_manager.deadline(), self.message_manager.deadline())

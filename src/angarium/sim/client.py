@@ -146,6 +146,10 @@ class SimClient:
             if link is not None:
                 link.cut("the client is gone", broker_after_s=broker_after_s)
 
+    def say(self, text: str) -> None:
+        if self._trace.is_read:
+            self._trace.say(self.name, text)
+
     # -- the driver ----------------------------------------------------------------------------------
 
     def handle(self, event: events.Event) -> None:

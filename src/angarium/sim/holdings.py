@@ -73,6 +73,7 @@ class ConsumerFacts:
     away_since: float | None = None
     was_away: bool = False  # for the grace time, at least once
     is_gone: bool = False  # closed, or its client is
+    is_refused: bool = False  # its last opening was: what it says since is ignored
     last: dict[bytes, int] = field(default_factory=dict)  # producer -> last sequence among first deliveries
     lost: set[int] = field(default_factory=set)  # as the broker said when it last opened
     settles: dict[int, tuple[Outcome, list[Range]]] = field(default_factory=dict)  # as the message manager got them
@@ -97,6 +98,7 @@ class Holdings:
         if facts is not None:
             self._note_absence(facts, now)
             facts.away_since = None
+            facts.is_refused = False
             return
         name = frame.subscription
         log = self._messages.log(frame.destination, frame.destination_kind)
@@ -295,20 +297,24 @@ class Holdings:
 
     def settle(self, session: bytes, frame: frames.Settle) -> None:
         facts = self.consumers.get((session, frame.consumer))
-        if facts is not None:
+        if facts is not None and not facts.is_refused:
             facts.settles[frame.number] = (frame.outcome, list(frame.ranges))
 
     def settled(self, session: bytes, frame: frames.Settled) -> None:
-        """The answer leaves the message manager."""
+        """The answer leaves the message manager: to this settlement and to every earlier one."""
         facts = self.consumers[session, frame.consumer]
-        outcome, ranges = facts.settles[frame.number]  # sent again, it is answered again
+        for number in range(facts.answered + 1, frame.number):
+            if number in facts.settles:
+                self._finish(facts, *facts.settles[number], [])
         facts.answered = max(facts.answered, frame.number)
-        self._finish(facts, outcome, ranges, frame.lost)
+        self._finish(facts, *facts.settles[frame.number], frame.lost)  # sent again, it is answered again
 
     def closed(self, session: bytes, frame: frames.ConsumerClosed) -> None:
-        """As asked: that answers all settlements before."""
+        """As asked: that answers all settlements before. With a code, nobody knows."""
         facts = self.consumers.get((session, frame.consumer))
-        if facts is not None and not frame.code:
+        if facts is not None and frame.code:
+            facts.is_refused = True
+        elif facts is not None and not facts.is_refused:
             for number in [number for number in facts.settles if number > facts.answered]:
                 self._finish(facts, *facts.settles[number], [])
 

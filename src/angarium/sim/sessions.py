@@ -58,6 +58,7 @@ class SimSession:
             self.is_closing = True
             for consumer in self.consumers.values():
                 consumer.release_hands()
+            self.client.say(f"closes session {self.number}, within {timeout_s:g} s")
             self.client.handle(events.CloseSession(self.number, timeout_s))
 
     def sync(self) -> None:
@@ -125,6 +126,8 @@ class SimProducer:
             facts.bodies.append(body)
             facts.published_at.append(client.clock.now)
             facts.expiries_ms.append(expiry_ms)
+        first, last = len(facts.bodies) - len(bodies) + 1, len(facts.bodies)
+        client.say(f"session {self.session.number} producer {self.number} publishes {first} to {last}")
         client.handle(events.Publish(self.session.number, self.number, messages))
 
     def close(self) -> None:
@@ -182,6 +185,7 @@ class SimConsumer:
         client = self.session.client
         for part in ranges:
             client.ledger.holdings.settled_by_application(self.key, *part, outcome)
+        client.say(f"session {self.session.number} consumer {self.number}: {outcome.name.lower()} {ranges}")
         names = {Outcome.SETTLE: "settled", Outcome.REJECT: "rejected", Outcome.RELEASE: "released"}
         client.handle(events.Settle(self.session.number, self.number, **{names[outcome]: ranges}))
 
@@ -198,6 +202,7 @@ class SimConsumer:
             facts = self.session.client.ledger.holdings.subscriptions.get((self.destination, self.subscription))
             if facts is not None:
                 facts.is_ending = True
+        self.session.client.say(f"session {self.session.number} closes consumer {self.number}")
         self.session.client.handle(events.CloseConsumer(self.session.number, self.number, unsubscribe))
 
     def release_hands(self) -> None:

@@ -45,7 +45,7 @@ class WorldSettings:
     disk: SimDiskSettings = field(default_factory=SimDiskSettings)
     bus_delay_s_max: float = 0.02
     answer_delay_s_max: float = 0.0
-    check_every: int = 4
+    check_every: int = 8
 
 
 @dataclass(frozen=True, slots=True)

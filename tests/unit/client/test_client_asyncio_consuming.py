@@ -220,6 +220,26 @@ def test_several_tasks_share_a_consumer(run: Runner) -> None:
     with_session(run, scenario)
 
 
+def test_a_slow_task_does_not_keep_messages_from_others(run: Runner) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        consumer = session.consume("orders", prefetch=10)
+        taken: list[angarium.Message] = []
+        all_taken = asyncio.Event()
+
+        async def work() -> None:
+            taken.append(await anext(consumer))
+            await all_taken.wait()
+
+        tasks = [asyncio.create_task(work()) for _ in range(5)]
+        await consumer.opened()
+        await session.send_many("orders", [b"x"] * 5)  # they arrive as one
+        await until(lambda: len(taken) == 5)
+        all_taken.set()
+        await asyncio.gather(*tasks)
+
+    with_session(run, scenario)
+
+
 def test_a_busy_consumer_lets_others_run(run: Runner) -> None:
     async def scenario(server: FakeServer, session: angarium.Session) -> None:
         await session.send_many("orders", [b"x"] * 3_000)

@@ -4,6 +4,7 @@ import pytest
 
 from angarium.core.client import events
 from angarium.core.client.consumer import PREFETCH_MAX, UNANSWERED_MAX
+from angarium.core.client.session import SYNCS_MAX
 from angarium.core.errors import LocalProtocolError
 from angarium.core.wire import frames
 from angarium.core.wire.frames import Outcome
@@ -231,6 +232,18 @@ def test_sync_over_a_lost_connection(bench: Bench) -> None:
     assert bench.told_of(events.Synced) == []
     bench.receive(frames.Settled(1, 1))
     assert bench.told_of(events.Synced) == [events.Synced(1, 1)]
+
+
+def test_syncs_that_wait_are_bounded(bench: Bench) -> None:
+    deliver(bench, 0, 5)
+    settle(bench, (0, 1))
+    for token in range(SYNCS_MAX):
+        bench.do(events.Sync(1, token))
+    with pytest.raises(LocalProtocolError, match="syncs wait"):
+        bench.do(events.Sync(1, SYNCS_MAX))
+    bench.receive(frames.Settled(1, 1))
+    assert len(bench.told_of(events.Synced)) == SYNCS_MAX
+    bench.do(events.Sync(1, SYNCS_MAX))
 
 
 def test_sync_of_a_consumer_that_the_broker_ends_says_so(bench: Bench) -> None:

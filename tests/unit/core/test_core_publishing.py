@@ -71,8 +71,8 @@ def test_nothing_is_delivered_before_it_is_durable_even_with_confirm_in_memory()
     assert consumer.bodies == [b"a"]
 
 
-# Once: the log knows less than the client was promised, and takes its next message for a gap: the producer (and with
-# the node) could never go on.
+# Once: the log knew less than the client was promised, and took its next message for a gap: the producer could never
+# go on.
 def test_a_producer_confirmed_in_memory_goes_on_after_a_crash_that_lost_its_messages() -> None:
     world = World()
     world.request("destination.create", name="m", confirm="memory")
@@ -135,7 +135,7 @@ def test_whatever_overlaps_only_the_new_messages_are_stored(seed: int) -> None:
     assert producer.confirmed == len(bodies)
 
 
-# Once: RemoteProtocolError escapes MessageManager.handle; in the node that is a broken invariant, and the node stops:
+# Once: RemoteProtocolError escaped MessageManager.handle; in the node that is a broken invariant, and the node stops:
 # one wrong client takes everybody down.
 def test_a_gap_in_the_sequence_fails_that_connection_and_nobody_elses() -> None:
     node = Node()

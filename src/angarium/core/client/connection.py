@@ -34,7 +34,7 @@ from angarium.core.client.reconnect import Address, Chance, ReconnectPolicy, Rou
 from angarium.core.client.session import SessionWindow
 from angarium.core.errors import AngariumError, LocalProtocolError, Rejected, RemoteProtocolError, Unavailable
 from angarium.core.wire import frames
-from angarium.core.wire.codec import Received
+from angarium.core.wire.codec import Received, encode_head
 
 PRODUCT = "angarium-python"
 SILENT_HEARTBEATS_MAX = 3
@@ -74,7 +74,7 @@ class ConnectionMachine:
         self._outlet = Outlet()
         self._sessions: dict[int, SessionWindow] = {}
         self._session_last = 0
-        self._requests: dict[int, events.Request] = {}  # not yet sent
+        self._requests: dict[int, bytes] = {}  # not yet sent
         self._asked: set[int] = set()  # requests that wait for their reply
         self._request_last = 0
         self._give_up_at: float | None = None  # no connection until then: fail
@@ -194,15 +194,16 @@ class ConnectionMachine:
             raise LocalProtocolError(f"request number {event.number} was used before")
         if len(self._requests) + len(self._asked) >= REQUESTS_MAX:
             raise LocalProtocolError(f"more than {REQUESTS_MAX:,} requests wait for their reply; await some")
+        encoded = encode_head(0, frames.Request(event.number, event.command, event.arguments))
         self._request_last = event.number
-        self._requests[event.number] = event
+        self._requests[event.number] = encoded
         self._send_requests()
 
     def _send_requests(self) -> None:
         if self.state is State.READY:
-            for request in self._requests.values():
-                self._outlet.send(0, frames.Request(request.number, request.command, request.arguments))
-                self._asked.add(request.number)
+            for number, encoded in self._requests.items():
+                self._outlet.send_encoded(encoded)
+                self._asked.add(number)
             self._requests.clear()
 
     def _session(self, number: int) -> SessionWindow:

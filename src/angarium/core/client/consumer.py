@@ -78,6 +78,7 @@ class ConsumerWindow:
         self._settle_number = 0  # of the last Settle
         self._barriers: list[tuple[Barrier, int]] = []  # passed once that Settle is answered
         self._position_next = -1  # one past the highest received
+        self._position_start = -1  # until something is received: where the broker said that it begins
         self._was_asked = False  # ConsumerOpen was sent, on whatever connection
         self._is_asked = False  # ConsumerOpen was sent on the present connection
         self._is_open = False  # ... and answered
@@ -105,7 +106,8 @@ class ConsumerWindow:
         self._limit = _NO_LIMIT if resumed and not self.is_closing else self._limit_max
         frame = frames.ConsumerOpen(
             self.number, request.destination, request.destination_kind, request.subscription, request.start,
-            self._limit_max, resumed, list(self._known()) if resumed else [], self._position_next,
+            self._limit_max, resumed, list(self._known()) if resumed else [],
+            self._position_start if self._position_next < 0 else self._position_next,
         )  # fmt: skip
         outlet.send(self.session, frame)
         for item in self._unanswered:
@@ -224,8 +226,7 @@ class ConsumerWindow:
         if not self._is_asked or self._is_open:
             raise self._violation("unexpected-frame", "opened, and did not ask to be")
         self._is_open = True
-        if self._position_next < 0:
-            self._position_next = frame.position
+        self._position_start = frame.position
         lost = [part for low, high in frame.lost for part in self.held.remove(low, high)]
         if lost:
             outlet.tell(events.PositionsLost(self.session, self.number, lost))

@@ -22,6 +22,9 @@ class Outlet:
     def send_with(self, session: int, frame: Frame, payload: bytes) -> None:
         self._buffers += (encode_head(session, frame, len(payload)), payload)
 
+    def send_encoded(self, frame: bytes) -> None:
+        self._buffers.append(frame)
+
     def tell(self, command: Command) -> None:
         self._commands.append(command)
 

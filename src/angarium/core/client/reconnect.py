@@ -25,7 +25,8 @@ class Chance(Protocol):
 @dataclass(frozen=True, slots=True)
 class ReconnectPolicy:
     delay_first_s: float = 0.05  # short: most losses are a broker's restart
-    delay_max_s: float = 5.0  # a broker that is away for long is asked no more often than this
+    # Times 1.5 at most, it has to stay below the grace time (2 s) for which the broker keeps what a session holds.
+    delay_max_s: float = 1.0
     attempt_timeout_s: float = 5.0  # one attempt: transport and handshake
     give_up_after_s: float | None = None  # without a connection for so long, fail for good; None: never
 

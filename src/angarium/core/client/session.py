@@ -33,6 +33,7 @@ class SessionWindow:
         self._producer_last = 0  # highest number ever
         self._consumer_last = 0
         self._unconfirmed = UnconfirmedBytes()
+        self._barriers: list[Barrier] = []
 
     # -- from our side ---------------------------------------------------------------------------
 
@@ -132,7 +133,11 @@ class SessionWindow:
             outlet.tell(events.ConsumerEnded(self.number, number, "", ""))
 
     def sync(self, event: events.Sync, outlet: Outlet) -> None:
+        self._barriers = [barrier for barrier in self._barriers if barrier.remaining]
+        if len(self._barriers) >= SYNCS_MAX:
+            raise LocalProtocolError(f"session {self.number}: more than {SYNCS_MAX:,} syncs wait; await some")
         barrier = Barrier(self.number, event.token)
+        self._barriers.append(barrier)
         for consumer in self._consumers.values():
             consumer.sync(barrier)
         if barrier.remaining == 0:

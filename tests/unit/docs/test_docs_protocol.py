@@ -1,0 +1,50 @@
+"""Goal: docs/protocol is what the code speaks: another client can be written from it."""
+import re
+from pathlib import Path
+
+import msgspec
+
+from angarium.core.wire.frames import FRAMES
+
+ROOT = Path(__file__).parents[3]
+_ROW = re.compile(r"^\| (\d+) \| (\w+) \|[^|]*\|([^|]*)\|", re.MULTILINE)
+_CODE = re.compile(r"""(?:RemoteProtocolError|Rejected|InputRefused|SessionClosed|ProducerClosed|Failure)\(\s*
+                       (?:self\._number,\s*|frame\.producer,\s*)?"([a-z]+(?:-[a-z]+)+)""", re.VERBOSE)  # fmt: skip
+
+
+def test_the_table_of_frames_is_that_of_the_code() -> None:
+    rows = _ROW.findall((ROOT / "docs/protocol/wire.md").read_text(encoding="utf-8"))
+    documented = {int(kind): (name, [f for f in fields.strip().split(", ") if f]) for kind, name, fields in rows}
+    spoken = {
+        kind: (frame.__name__, [f.name for f in msgspec.structs.fields(frame)]) for kind, frame in FRAMES.items()
+    }
+    assert documented == spoken
+
+
+def test_every_code_that_is_raised_is_documented() -> None:
+    page = (ROOT / "docs/protocol/codes.md").read_text("utf-8")
+    documented = set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE))
+    sources = [*(ROOT / "src/angarium/core").rglob("*.py"), *(ROOT / "src/angarium/runtime").rglob("*.py")]
+    raised = {code for path in sources if "client" not in path.parts for code in _CODE.findall(path.read_text("utf-8"))}
+    assert len(raised) > 20, "the pattern finds the places"
+    assert raised <= documented
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_coverage_names_modules_and_tests_that_exist() -> None:
+    text = (ROOT / "docs/coverage.md").read_text(encoding="utf-8")
+    folder = ""
+    for name in re.findall(r"`([a-z_/]+(?:\.py|/))`", text):
+        if name.startswith("tests/"):
+            folder = name.rpartition("/")[0] + "/"
+            assert (ROOT / name).exists(), name
+        elif name.startswith("test_"):
+            assert (ROOT / folder / name).exists() or list((ROOT / "tests").rglob(name)), name
+        else:
+            assert (ROOT / "src/angarium" / name).exists() or (ROOT / name).exists(), name
