@@ -7,7 +7,7 @@ import msgspec
 from angarium.core.wire.frames import FRAMES
 
 ROOT = Path(__file__).parents[3]
-_ROW = re.compile(r"^\| (\d+) \| (\w+) \|[^|]*\|([^|]*)\|", re.MULTILINE)
+_ROW = re.compile(r"^\| (\d+) \| (\w+) \| (?:→|←|↔|bus) \|([^|\n]*)\|", re.MULTILINE)
 _CODE = re.compile(r"""(?:RemoteProtocolError|Rejected|InputRefused|SessionClosed|ProducerClosed|Failure)\(\s*
                        (?:self\._number,\s*|frame\.producer,\s*)?"([a-z]+(?:-[a-z]+)+)""", re.VERBOSE)  # fmt: skip
 
