@@ -49,7 +49,7 @@ class Inbox:
     name: str
     bodies: list[bytes] = field(default_factory=list)
     ids: set[bytes] = field(default_factory=set)
-    redelivered: int = 0
+    redeliveries: dict[bytes, int] = field(default_factory=dict)  # body -> how often it was delivered before
     disorders: list[tuple[str, int, int]] = field(default_factory=list)  # producer, number, highest before it
     _positions: set[int] = field(default_factory=set)
     _highest: dict[str, int] = field(default_factory=dict)
@@ -62,7 +62,8 @@ class Inbox:
         self.ids.add(message.id)
         self._positions.add(message.position)
         self.bodies.append(message.body)
-        self.redelivered += message.redelivered
+        assert message.redelivered == (message.redelivery_count > 0)
+        self.redeliveries[message.body] = message.redelivery_count
         highest = self._highest.get(producer, -1)
         if number < highest:
             self.disorders.append((producer, number, highest))

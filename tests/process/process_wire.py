@@ -1,6 +1,8 @@
 """The wire protocol by hand, over a blocking socket: for clients that misbehave in ways our own client cannot."""
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from angarium.core.wire import frames
@@ -10,6 +12,8 @@ from angarium.core.wire.frames import DestinationKind, Frame
 from tests.process.process_broker import WAIT_S
 
 _FRAME_BYTES_MAX = 1 << 28
+_CREDIT_HUGE = 1 << 30
+RECEIVE_BUFFER_BYTES_MIN = 2_048  # the system's least: the broker feels at once that nobody reads
 F = TypeVar("F", bound=Frame)
 
 
@@ -88,3 +92,15 @@ class RawClient:
 
 def batch(identity: bytes, sequence: int, bodies: list[bytes]) -> bytes:
     return pack(identity, sequence, int(time.time() * 1000), bodies)
+
+
+@contextmanager
+def stalled_consumer(port: int, destination: str, *, topic: bool = False) -> Iterator[RawClient]:
+    """It grants more credit than there will ever be messages, and reads nothing after that."""
+    with RawClient(port, receive_buffer_bytes=RECEIVE_BUFFER_BYTES_MIN) as client:
+        client.hello()
+        client.open_session()
+        kind = DestinationKind.TOPIC if topic else DestinationKind.QUEUE
+        client.send(1, frames.ConsumerOpen(1, destination, kind, credit=_CREDIT_HUGE))
+        client.expect(frames.ConsumerOpened)
+        yield client

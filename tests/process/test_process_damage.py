@@ -13,6 +13,7 @@ from angarium.store.durable import DurableStore
 from angarium.store.interface import Item
 from tests.process.process_broker import MIB, Broker, running, until_async
 from tests.process.process_damage import flip_in_journal, flip_in_tables, flip_record, table_records
+from tests.process.process_drain import drain
 from tests.process.process_ledger import Inbox, body_of
 
 _QUEUE = angarium.Queue("precious")
@@ -43,20 +44,6 @@ async def push_to_tables(address: str) -> None:
         before = await checkpoints()
         while await checkpoints() < before + 2:
             await session.send_many("filler", [bytes(1_000)] * 500)
-
-
-async def drain(
-    address: str, destination: angarium.Destination, *, durable: str | None = None, quiet_s: float = 0.4
-) -> Inbox:
-    inbox = Inbox("drain")
-    async with angarium.connect(address) as connection, connection.session() as session:
-        consumer = session.consume(destination, durable=durable)
-        while messages := await consumer.receive_batch(1_000, timeout_s=quiet_s):
-            for message in messages:
-                inbox.take(message)
-                message.settle()
-        await session.sync()
-    return inbox
 
 
 async def describe(address: str, name: str) -> dict[str, object]:

@@ -167,6 +167,26 @@ def test_competing_consumers_share_fairly(broker: Broker) -> None:
     asyncio.run(run())
 
 
+def test_one_burst_is_shared_by_all_who_have_room(broker: Broker) -> None:
+    count = 1_000
+
+    async def run() -> None:
+        async with angarium.connect(broker.address) as connection, connection.session() as session:
+            consumers = [session.consume("burst", prefetch=count) for _ in range(2)]
+            for consumer in consumers:
+                await consumer.opened()
+            for number in range(count):
+                session.send("burst", b"%d" % number)
+            await session.flush()
+            held = [0, 0]
+            while sum(held) < count:
+                for index, consumer in enumerate(consumers):
+                    held[index] += len(await consumer.receive_batch(count, timeout_s=0.05))
+            assert all(0.4 * count <= mine <= 0.6 * count for mine in held), held
+
+    asyncio.run(run())
+
+
 def test_a_consumer_with_its_hands_full_is_passed_over(broker: Broker) -> None:
     async def run() -> None:
         async with angarium.connect(broker.address) as connection, connection.session() as session:

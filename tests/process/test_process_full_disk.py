@@ -13,7 +13,8 @@ import pytest
 
 import angarium
 from tests.process.process_broker import MIB, WAIT_S, Broker, running, until_async
-from tests.process.process_ledger import Inbox, assert_same, body_of
+from tests.process.process_drain import drain
+from tests.process.process_ledger import assert_same, body_of
 from tests.process.process_traffic import EAGER, PATIENT
 
 _DISK_MIB = 48
@@ -68,24 +69,6 @@ class BulkProducer:
         assert len(ids) == len(set(ids)) == len(self.bodies)
 
 
-async def drain(address: str, count: int = 0) -> Inbox:
-    """At least `count` messages, and then whatever there is."""
-    inbox = Inbox("drain")
-    async with angarium.connect(address, reconnect=EAGER) as connection, connection.session() as session:
-        consumer = session.consume(_QUEUE)
-        while True:
-            is_enough = len(inbox.bodies) >= count
-            messages = await consumer.receive_batch(500, timeout_s=1.0 if is_enough else WAIT_S)
-            if not messages:
-                assert is_enough, f"nothing came for {WAIT_S:g} s after {len(inbox.bodies)} of {count}"
-                break
-            for message in messages:
-                inbox.take(message)
-                message.settle()
-        await asyncio.wait_for(session.sync(), WAIT_S)
-    return inbox
-
-
 async def status(address: str) -> tuple[str, str]:
     """Why the node is blocked, and the destination."""
     async with angarium.connect(address) as connection:
@@ -108,7 +91,8 @@ def test_a_full_disk_blocks_producers_until_consumers_have_emptied_it(tmp_path: 
             assert "disk-blocked" in broker.log()
             assert producer.confirmed() == confirmed, "nothing is confirmed while nothing can be stored"
             # A consumer that comes only now finds all of it, and makes the room for the rest.
-            inbox, _ = await asyncio.gather(drain(broker.address, len(producer.bodies)), producer.finished())
+            draining = drain(broker.address, _QUEUE, at_least=len(producer.bodies))
+            inbox, _ = await asyncio.gather(draining, producer.finished())
             assert_same(inbox.bodies, producer.bodies)
             assert inbox.disorders == []
             assert not session.is_blocked(_QUEUE)
@@ -134,7 +118,7 @@ def test_producers_go_on_when_somebody_else_makes_room(tmp_path: Path, small_dis
             filler.unlink()
             await producer.finished()
             assert not session.is_blocked(_QUEUE)
-            inbox = await drain(broker.address, 1 + len(producer.bodies))
+            inbox = await drain(broker.address, _QUEUE, at_least=1 + len(producer.bodies))
             assert_same(inbox.bodies, [body_of("first", 0, _BODY_BYTES), *producer.bodies])
 
     with running(tmp_path, data=small_disk / "data") as broker:
@@ -154,7 +138,8 @@ def test_a_blocked_broker_can_be_stopped(tmp_path: Path, small_disk: Path) -> No
             assert "none of them was confirmed" in broker.log()
             await asyncio.to_thread(broker.start)
             await _assert_stored(broker, confirmed)
-            inbox, _ = await asyncio.gather(drain(broker.address, len(producer.bodies)), producer.finished())
+            draining = drain(broker.address, _QUEUE, at_least=len(producer.bodies))
+            inbox, _ = await asyncio.gather(draining, producer.finished())
             assert_same(inbox.bodies, producer.bodies)
             return confirmed
 
@@ -183,7 +168,8 @@ def test_a_broker_killed_on_a_full_disk_starts_there_and_has_what_it_confirmed(
                 await until_async(lambda: connection.is_connected, "the producer is back")
                 await _assert_stored(broker, confirmed)
             await producer.blocked()
-            inbox, _ = await asyncio.gather(drain(broker.address, len(producer.bodies)), producer.finished())
+            draining = drain(broker.address, _QUEUE, at_least=len(producer.bodies))
+            inbox, _ = await asyncio.gather(draining, producer.finished())
             assert_same(inbox.bodies, producer.bodies)
 
     with running(tmp_path, PATIENT, data=small_disk / "data") as broker:
@@ -217,7 +203,7 @@ def test_confirmed_messages_survive_a_kill_on_a_full_disk_without_their_producer
         confirmed = asyncio.run(fill())
         assert len(confirmed) > 1_000
         broker.start()
-        inbox = asyncio.run(drain(broker.address))
+        inbox = asyncio.run(drain(broker.address, _QUEUE))
     # Some more may be there: written, and killed before the confirm left.
     assert inbox.bodies[: len(confirmed)] == confirmed
     assert inbox.bodies == [body_of("bulk", number, _BODY_BYTES) for number in range(len(inbox.bodies))]

@@ -1,6 +1,6 @@
 """Goal: kill -9 of the broker, at whatever moment, loses nothing confirmed and doubles nothing.
 Method: traffic through the public client; the seed draws when the broker dies, by what it has confirmed until then. It
-is started again on the same port and data, and the clients go on by themselves. Replay one: pytest -k 'killed[3]'."""
+is started again on the same port and data, and the clients go on by themselves. Replay one: pytest -k 'killed[2]'."""
 import asyncio
 import random
 from pathlib import Path
@@ -9,7 +9,8 @@ import pytest
 
 import angarium
 from tests.process.process_broker import MIB, WAIT_S, running
-from tests.process.process_ledger import Inbox, body_of, sender_of
+from tests.process.process_drain import drain
+from tests.process.process_ledger import body_of, sender_of
 from tests.process.process_traffic import EAGER, PATIENT, Traffic
 
 _KILLS = 3
@@ -34,17 +35,6 @@ def test_traffic_survives_a_broker_that_is_killed(tmp_path: Path, seed: int) -> 
         assert broker.stop() == 0
 
 
-async def receive_all(session: angarium.Session, queue: str, *, quiet_s: float = 1.0) -> Inbox:
-    inbox = Inbox(queue)
-    consumer = session.consume(queue)
-    while messages := await consumer.receive_batch(1_000, timeout_s=quiet_s):
-        for message in messages:
-            inbox.take(message)
-            message.settle()
-    await session.sync()
-    return inbox
-
-
 def test_kills_while_starting_do_no_harm(tmp_path: Path) -> None:
     bodies = [body_of("p", number) for number in range(2_000)]
     chance = random.Random(5)
@@ -53,10 +43,6 @@ def test_kills_while_starting_do_no_harm(tmp_path: Path) -> None:
         async with angarium.connect(broker.address) as connection, connection.session() as session:
             await session.send_many("kept", bodies)
 
-    async def receive() -> Inbox:
-        async with angarium.connect(broker.address) as connection, connection.session() as session:
-            return await receive_all(session, "kept")
-
     with running(tmp_path, {"store.segment_bytes": MIB}) as broker:
         asyncio.run(send())
         broker.kill()
@@ -64,7 +50,7 @@ def test_kills_while_starting_do_no_harm(tmp_path: Path) -> None:
             broker.start_unwatched()
             broker.die_after(chance.uniform(0.1, 0.7))
         broker.start()
-        inbox = asyncio.run(receive())
+        inbox = asyncio.run(drain(broker.address, "kept"))
         assert inbox.bodies == bodies
         assert broker.stop() == 0
 
@@ -85,7 +71,7 @@ def test_a_queue_that_confirms_from_memory_may_lose_in_a_crash_but_never_doubles
                 await broker.restart_after_kill()
                 await asyncio.wait_for(session.flush(), WAIT_S)
             await session.send("fast", body_of("p", len(sent)))
-            inbox = await receive_all(session, "fast")
+            inbox = await drain(broker.address, "fast")
             assert inbox.disorders == []
             assert set(inbox.bodies) <= {*sent, body_of("p", len(sent))}
             assert sender_of(inbox.bodies[-1]) == ("p", len(sent)), "what was sent last is there"

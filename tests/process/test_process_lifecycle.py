@@ -10,6 +10,7 @@ import pytest
 import angarium
 from tests.process.process_broker import COMMAND, WAIT_S, environment, free_port, running
 from tests.process.process_traffic import PATIENT, Traffic
+from tests.process.process_wire import stalled_consumer
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -34,13 +35,11 @@ def test_traffic_survives_clean_stops(tmp_path: Path, number: signal.Signals) ->
 
 
 def test_a_stalled_client_does_not_keep_the_broker_from_stopping(tmp_path: Path) -> None:
-    from tests.process.test_process_stall import stalled_consumer
-
     async def send() -> None:
         async with angarium.connect(broker.address) as connection, connection.session() as session:
             await session.send_many("stalled", [bytes(1_000)] * 20_000)
 
-    with running(tmp_path) as broker, stalled_consumer(broker, "stalled"):
+    with running(tmp_path) as broker, stalled_consumer(broker.port, "stalled"):
         asyncio.run(send())
         assert broker.stop() == 0
 

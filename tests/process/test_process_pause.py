@@ -5,9 +5,11 @@ import time
 from pathlib import Path
 
 import angarium
+from angarium.core.wire import frames
 from tests.process.process_broker import running, until_async
 from tests.process.process_ledger import Inbox, assert_same, body_of
 from tests.process.process_traffic import PATIENT, Traffic
+from tests.process.process_wire import RawClient
 
 _HEARTBEAT_S = 0.3
 
@@ -34,13 +36,14 @@ def test_traffic_survives_a_broker_that_is_paused(tmp_path: Path) -> None:
         assert broker.stop() == 0
 
 
-def test_a_short_pause_is_not_even_noticed(tmp_path: Path) -> None:
+def test_idleness_and_a_short_pause_are_not_even_noticed(tmp_path: Path) -> None:
     with running(tmp_path, {"session.heartbeat_s": _HEARTBEAT_S, **PATIENT}) as broker:
 
         async def run() -> None:
             async with angarium.connect(broker.address) as connection, connection.session() as session:
                 await session.send("q", b"before")
                 used = _local_port(connection)
+                await asyncio.to_thread(_hear_heartbeats, broker.port, 5)  # idle all the while
                 broker.pause()
                 await asyncio.sleep(1.5 * _HEARTBEAT_S)
                 broker.go_on()
@@ -76,13 +79,23 @@ def test_a_client_that_blocks_its_loop_keeps_its_connection_and_its_messages(tmp
                     break
             await session.sync()
             assert _local_port(connection) == used
-            assert inbox.redelivered == 0
+            assert set(inbox.redeliveries.values()) == {0}
             assert consumer.lost_count == 0
             assert_same(inbox.bodies, bodies)
             assert await rival.receive(timeout_s=0.1) is None, "a message of the busy client went to another"
 
     with running(tmp_path, {"session.heartbeat_s": _HEARTBEAT_S, "destination.resume_grace_s": 0.2}) as broker:
         asyncio.run(run())
+
+
+def _hear_heartbeats(port: int, count: int) -> None:
+    """A client that says nothing hears from the broker all the same."""
+    with RawClient(port) as client:
+        client.hello()
+        for _ in range(count):
+            began = time.monotonic()
+            client.expect(frames.Ping)
+            assert time.monotonic() - began < 2 * _HEARTBEAT_S + 0.5
 
 
 def _local_port(connection: angarium.Connection) -> int:

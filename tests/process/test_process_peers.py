@@ -8,26 +8,12 @@ from pathlib import Path
 import pytest
 
 import angarium
-from angarium.client.message import Message
 from tests.process.process_broker import WAIT_S, running
 from tests.process.process_client import kill, read_line, start_client
+from tests.process.process_drain import drain
 from tests.process.process_ledger import Inbox, assert_same, body_of, sender_of
 
 _GRACE_S = 0.3
-
-
-async def drain(address: str, queue: str, *, quiet_s: float = 1.0, settle: bool = True) -> list[Message]:
-    """Everything that comes until nothing came for a while."""
-    got: list[Message] = []
-    async with angarium.connect(address) as connection, connection.session() as session:
-        consumer = session.consume(queue)
-        while messages := await consumer.receive_batch(1_000, timeout_s=quiet_s):
-            got += messages
-            if settle:
-                for message in messages:
-                    message.settle()
-        await session.sync()
-    return got
 
 
 async def until_free(address: str, queue: str) -> None:
@@ -56,13 +42,12 @@ def test_what_a_killed_consumer_held_goes_to_another(tmp_path: Path) -> None:
             assert said == f"holding 300 {expected}"
             kill(holder)
             asyncio.run(until_free(broker.address, "jobs"))
-        got = asyncio.run(drain(broker.address, "jobs"))
+        inbox = asyncio.run(drain(broker.address, "jobs"))
 
-    assert_same((message.body for message in got), bodies[50:])
-    counts = {sender_of(message.body)[1]: message.redelivery_count for message in got}
+    assert_same(inbox.bodies, bodies[50:])
+    counts = {sender_of(body)[1]: count for body, count in inbox.redeliveries.items()}
     assert {number for number, count in counts.items() if count == 2} == set(range(50, 350))
     assert {number for number, count in counts.items() if count == 0} == set(range(350, 1_000))
-    assert all(message.redelivered == (message.redelivery_count > 0) for message in got)
 
 
 def test_a_waiting_consumer_gets_what_a_killed_one_held(tmp_path: Path) -> None:
@@ -100,10 +85,10 @@ def test_what_a_killed_producer_saw_confirmed_is_there_once(tmp_path: Path, seed
         if chance.random() < 0.5:
             broker.kill()
             broker.start()
-        got = asyncio.run(drain(broker.address, "jobs"))
+        inbox = asyncio.run(drain(broker.address, "jobs"))
         assert broker.stop() == 0
     for name, count in confirmed.items():
-        mine = [message.body for message in got if sender_of(message.body)[0] == name]
+        mine = [body for body in inbox.bodies if sender_of(body)[0] == name]
         assert len(mine) >= count
         # Beyond what it saw confirmed there may be more, in order and without a gap.
         assert mine == [body_of(name, number) for number in range(len(mine))]

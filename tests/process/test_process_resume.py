@@ -9,6 +9,7 @@ from angarium.core.wire import frames
 from angarium.core.wire.codec import encode
 from angarium.core.wire.frames import DestinationKind
 from tests.process.process_broker import MIB, WAIT_S, Broker, running, until_async
+from tests.process.process_drain import drain
 from tests.process.process_ledger import Inbox, assert_same, body_of
 from tests.process.process_proxy import Proxy
 from tests.process.process_traffic import EAGER
@@ -71,6 +72,37 @@ def test_a_resumed_session_hears_of_a_producer_only_once_it_has_opened_it(tmp_pa
                     new.send(1, frames.Publish(1), batch(identity, 1, [bytes(MIB)] * 4))
                 assert new.expect(frames.Confirm).sequence == 4
                 assert old.expect(frames.SessionClosed).code == "session-taken"
+
+
+def test_what_is_sent_again_is_stored_once(tmp_path: Path) -> None:
+    """Whole, in part, over another connection, and after a restart: for clients more timid than ours."""
+    bodies = [body_of("p", number) for number in range(12)]
+
+    def publish(client: RawClient, first: int, last: int) -> None:
+        client.send(1, frames.Publish(1), batch(identity, first + 1, bodies[first:last]))
+        while client.expect(frames.Confirm).sequence < last:  # those of earlier ones come again
+            pass
+
+    with running(tmp_path) as broker:
+        with RawClient(broker.port) as client:
+            client.hello()
+            client.open_session()
+            identity = client.open_producer("jobs")
+            publish(client, 0, 4)
+            publish(client, 0, 4)
+            publish(client, 2, 6)
+        for restart in (False, True):
+            if restart:
+                broker.kill()
+                broker.start()
+            with RawClient(broker.port) as client:
+                client.hello()
+                client.open_session()
+                assert client.open_producer("jobs", identity=identity) == identity
+                client.send(1, frames.Publish(1), batch(identity, 1, bodies[:6]))
+                publish(client, 0, 9 if not restart else 12)
+        assert asyncio.run(drain(broker.address, "jobs")).bodies == bodies
+        assert broker.stop() == 0
 
 
 def test_a_passing_subscriber_gets_no_older_messages_after_a_restart(tmp_path: Path) -> None:

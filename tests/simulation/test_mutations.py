@@ -86,8 +86,8 @@ def park_for_half_the_grace_time(patch: pytest.MonkeyPatch) -> None:
 def keep_nothing_for_consumers_after_a_restart(patch: pytest.MonkeyPatch) -> None:
     restore = Destination.restore_subscription
 
-    def mutant(self: Destination, name: str, record: Any, attached: Any, *, now: float) -> None:
-        restore(self, name, record, [], now=now)
+    def mutant(self: Destination, name: str, record: Any, attached: Any, *, now: float) -> Any:
+        return restore(self, name, record, [], now=now)
 
     patch.setattr(Destination, "restore_subscription", mutant)
 

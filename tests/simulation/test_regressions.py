@@ -212,6 +212,24 @@ def test_a_subscriber_that_began_behind_what_a_crash_then_lost_goes_on_at_the_en
     world.run_until(lambda: subscriber.received == [0, 1, 2])
 
 
+def test_a_subscriber_that_began_behind_what_a_crash_then_lost_misses_nothing_that_took_its_place() -> None:
+    """Seed 2110: it resumed where it had started, and other messages were at the positions before."""
+    world = quiet_world()
+    producer = producer_in(world, "news", TOPIC)
+    consumer_in(world, "archive", "news", TOPIC, subscription="archive")
+    world.disk.slowness = 1_000.0
+    producer.publish([b"one", b"two", b"three"])
+    world.run_for(0.1)
+    subscriber = consumer_in(world, "subscriber", "news", TOPIC)
+    producer.session.client.crash()
+    world.broker.crash()
+    subscriber.session.client.unplug(1.0)
+    world.disk.slowness = 1.0
+    world.broker.start()
+    publish(world, producer_in(world, "news", TOPIC), b"four", b"five", b"six", b"seven")
+    world.run_until(lambda: subscriber.received == [0, 1, 2, 3])
+
+
 def test_a_claim_that_begins_with_what_is_settled_is_honoured_for_the_rest() -> None:
     """Seed 401: held as one range with what had been settled and trimmed, it was refused as a whole."""
     world = quiet_world()
@@ -261,6 +279,28 @@ def test_a_settlement_that_overtook_an_opening_on_a_full_disk_is_not_undone_by_i
     consumer.settle(1, 2)
     world.drain()
     assert newcomer.received == []
+
+
+def test_a_subscription_saved_ahead_of_what_a_crash_then_lost_misses_nothing_after_the_next_crash() -> None:
+    """Seed 1363: taken up at the log's new end, it was still stored where it had been, behind later messages."""
+    world = quiet_world()
+    producer = producer_in(world, "news", TOPIC)
+    consumer_in(world, "archive", "news", TOPIC, subscription="archive")
+    world.disk.fill(True)
+    producer.publish([b"one", b"two"])
+    world.run_for(0.5)
+    late = consumer_in(world, "late", "news", TOPIC, subscription="late")  # starts at position 2, and is saved first
+    producer.session.client.crash()
+    world.broker.crash()
+    world.disk.fill(False)
+    late.session.client.crash()
+    world.broker.start()
+    publish(world, producer_in(world, "news", TOPIC), b"three")
+    world.broker.crash()
+    world.broker.start()
+    world.run_for(2 * GRACE_S)
+    late = consumer_in(world, "late again", "news", TOPIC, subscription="late")
+    world.run_until(lambda: late.received == [0])
 
 
 def test_producers_are_unblocked_even_if_nobody_has_anything_to_write() -> None:

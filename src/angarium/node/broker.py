@@ -174,8 +174,7 @@ class Broker:
                     self._listener.close_connection(connection)
                 case cm.AskNode(session, frame):
                     assert isinstance(frame, frames.Request)
-                    reply = self._node_request(frame)
-                    self._run_cm(self._client_manager.handle(cm.FromBus(session, reply), now=self._loop.time()))
+                    self._loop.call_soon(self._answer, session, frame)
                 case mm.Report():
                     self._report(command)
         if not self._running:
@@ -225,6 +224,10 @@ class Broker:
         _log.log(report.level, "%s: %s", report.code, report.text)
 
     # -- requests about the node ---------------------------------------------------------------------------
+
+    def _answer(self, session: bytes, request: frames.Request) -> None:
+        event = cm.FromBus(session, self._node_request(request))
+        self._run_cm(self._client_manager.handle(event, now=self._loop.time()))
 
     def _node_request(self, request: frames.Request) -> frames.Reply:
         if request.command != "node.status":

@@ -39,7 +39,7 @@ class BrokerSettings:
     # The same for the way back; 0: frames arrive at once, as within one process.
     answer_delay_s_max: float = 0.0
     # The message manager's invariants are asserted after every so many events, and when the broker stops. 0: never.
-    check_every: int = 8
+    check_every: int = 16
 
 
 class Witness(Protocol):

@@ -108,17 +108,20 @@ class Ledger:
                 yield f"{facts.destination}: {len(facts.bodies) - facts.confirmed} messages are not confirmed"
         for subscription in self.holdings.subscriptions.values():
             if subscription.is_durable and not subscription.is_ending:
-                yield from self._missing(subscription, subscription.finished, "settled")
+                yield from self._missing(subscription, subscription.opened_at, subscription.finished, "settled")
         for log in self.messages.by_name.values():
             if log.kind == DestinationKind.QUEUE and (log.name, "") not in self.holdings.subscriptions and log.messages:
                 yield f"{log.name}: nobody consumes it"
         for key, consumer in self.holdings.consumers.items():
             if not consumer.subscription.is_durable and not consumer.was_away and not consumer.is_gone:
-                yield from self._missing(consumer.subscription, consumer.subscription.seen, f"seen by {key[1]}")
+                subscription = consumer.subscription
+                yield from self._missing(subscription, consumer.ready_at, subscription.seen, f"seen by {key[1]}")
 
-    def _missing(self, subscription: SubscriptionFacts, done: Container[int], what: str) -> Iterator[str]:
+    def _missing(
+        self, subscription: SubscriptionFacts, since: float | None, done: Container[int], what: str
+    ) -> Iterator[str]:
         log, name = subscription.log, f"{subscription.log.name}{subscription.name}"
-        for facts, sequence in self._expected(subscription):
+        for facts, sequence in self._expected(log, since):
             position = log.positions.get((facts.identity, sequence))
             if position is None:
                 if sequence not in facts.forgiven:
@@ -126,16 +129,16 @@ class Ledger:
             elif position not in done and not self._is_excused(log, facts, sequence, position):
                 yield f"{name}: position {position} is not {what}"
 
-    def _expected(self, subscription: SubscriptionFacts) -> Iterator[tuple[ProducerFacts, int]]:
-        """Confirmed messages that this subscription has to get: on a topic, those published since it was opened."""
-        log = subscription.log
-        opened_at = -1.0 if log.kind == DestinationKind.QUEUE else subscription.opened_at
-        if opened_at is None:
+    def _expected(self, log: LogFacts, since: float | None) -> Iterator[tuple[ProducerFacts, int]]:
+        """Confirmed messages that a subscription has to get: on a topic, those published since it was open."""
+        if log.kind == DestinationKind.QUEUE:
+            since = -1.0
+        if since is None:
             return
         for facts in self.messages.producers:
             if facts.destination == log.name:
                 for sequence in range(1, facts.confirmed + 1):
-                    if facts.published_at[sequence - 1] > opened_at:
+                    if facts.published_at[sequence - 1] > since:
                         yield facts, sequence
 
     def _is_excused(self, log: LogFacts, facts: ProducerFacts, sequence: int, position: int) -> bool:

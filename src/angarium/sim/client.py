@@ -3,6 +3,7 @@
 `SimClient` is the driver: bytes to frames, commands in order, one timer; notifications go to its sessions. A crash
 takes all of it: the sessions never come back.
 """
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Protocol
@@ -92,6 +93,7 @@ class SimClient:
         self.ledger = world.ledger
         self.is_alive = True
         self.sessions: dict[int, SimSession] = {}
+        self.on_answer: Callable[[events.RequestAnswered], None] | None = None
         self._trace = world.trace
         self._network = world.network
         self._socket: Socket | None = None
@@ -119,9 +121,10 @@ class SimClient:
         self.handle(events.OpenSession(session.number))
         return session
 
-    def request(self, command: str, **arguments: object) -> None:
+    def request(self, command: str, **arguments: object) -> int:
         self._request_last += 1
         self.handle(events.Request(self._request_last, command, arguments))
+        return self._request_last
 
     def close(self) -> None:
         """Leave at once, with a goodbye. Sessions should be closed before."""
@@ -202,6 +205,8 @@ class SimClient:
             raise Violation("a client that keeps the protocol is served", f"{self.name}: {command.error}")
         if isinstance(command, events.ConnectionClosed):
             self._end()
+        if isinstance(command, events.RequestAnswered) and self.on_answer is not None:
+            self.on_answer(command)
         session = self.sessions.get(getattr(command, "session", 0))
         if session is not None:
             session.notify(command)

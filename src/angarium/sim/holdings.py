@@ -17,16 +17,27 @@ later one is then told that the position is lost:
 """
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from angarium.core.destination.subscription import ConsumerKey
 from angarium.core.ranges import Range
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch, Columns
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Outcome
 from angarium.sim.messages import LogFacts, Messages, Violation
 
 _TOLERANCE_S = 1e-6
 FIRST_SEND = -1
+
+
+class Send(NamedTuple):
+    """One delivery, as it left the broker."""
+
+    start: int  # of the broker
+    number: int
+
+
+NEVER = Send(0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -45,8 +56,7 @@ class SubscriptionFacts:
     is_ending: bool = False  # its application has asked to unsubscribe
     sent: dict[int, int] = field(default_factory=dict)  # position -> last write asked for when it was sent again
     first_to: dict[int, ConsumerKey] = field(default_factory=dict)
-    sent_in: dict[int, int] = field(default_factory=dict)  # position -> start of the broker in which it was last sent
-    seen: dict[int, int] = field(default_factory=dict)  # position -> start in which what an application had was sent
+    seen: dict[int, Send] = field(default_factory=dict)  # position -> the last of its sends that reached an application
     finished: set[int] = field(default_factory=set)  # settled or rejected by an application, answered or not
     settled: dict[int, Outcome] = field(default_factory=dict)  # and answered: final
     holds: dict[int, dict[ConsumerKey, Hold]] = field(default_factory=dict)
@@ -70,10 +80,12 @@ class ConsumerFacts:
     key: ConsumerKey
     destination: int
     subscription: SubscriptionFacts
+    ready_at: float | None = None  # when its application first learnt that it is open
     away_since: float | None = None
     was_away: bool = False  # for the grace time, at least once
     is_gone: bool = False  # closed, or its client is
     is_refused: bool = False  # its last opening was: what it says since is ignored
+    sends: dict[int, Send] = field(default_factory=dict)  # position -> when it was last sent here
     last: dict[bytes, int] = field(default_factory=dict)  # producer -> last sequence among first deliveries
     lost: set[int] = field(default_factory=set)  # as the broker said when it last opened
     settles: dict[int, tuple[Outcome, list[Range]]] = field(default_factory=dict)  # as the message manager got them
@@ -87,6 +99,7 @@ class Holdings:
         self._messages = messages
         self._grace_s = grace_s
         self._start = 0  # of the broker
+        self._sends = 0
         self._gone: set[ConsumerKey] = set()
         self._unsubscribed: set[tuple[str, str]] = set()  # perhaps: the broker may crash before it is durable
 
@@ -144,9 +157,11 @@ class Holdings:
                     f"{subscription.log.name}: position {position} is taken from a consumer that was not away so long",
                 )
 
-    def ready(self, key: ConsumerKey) -> None:
+    def ready(self, key: ConsumerKey, now: float) -> None:
         """The application learns that its consumer is open; it must have learnt before what it lost."""
         facts = self.consumers[key]
+        if facts.ready_at is None:
+            facts.ready_at = now
         for position, hold in facts.subscription.held_by(key):
             if position in facts.lost and not hold.is_owed:
                 raise Violation("what is lost is told", f"{facts.subscription.log.name}: position {position} is not")
@@ -208,8 +223,10 @@ class Holdings:
         log, sent = subscription.log, subscription.sent
         batch = Batch.trusted(payload)
         producer = self._messages.by_identity[batch.producer]
-        expiries = batch.expiries_ms() if batch.columns & Columns.EXPIRY else None
+        expiries = batch.expiries_ms() if batch.columns else None
         sequence = batch.first_sequence
+        self._sends += 1
+        send = Send(self._start, self._sends)
         for index in range(batch.count):
             position = frame.position + index
             if log.messages.get(position) != (batch.producer, sequence + index):
@@ -230,7 +247,7 @@ class Holdings:
                     f"{log.name}{subscription.name}: position {position} was confirmed before it was opened",
                 )
             self._check_free(subscription, position, key, now)
-            subscription.sent_in[position] = self._start
+            facts.sends[position] = send
             if position in sent:
                 sent[position] = token
             else:
@@ -268,7 +285,8 @@ class Holdings:
             wrong = self._messages.unlabelled(batch.producer, sequence, batch.body(index))
             if wrong:
                 raise Violation("messages arrive as published", f"{log.name}: position {at}: {wrong}")
-            if subscription.seen.get(at) == subscription.sent_in[at] and not (counts and counts[index]):
+            send, seen = facts.sends[at], subscription.seen.get(at, NEVER)
+            if seen.start == send.start and seen.number < send.number and not (counts and counts[index]):
                 raise Violation("redeliveries are told", f"{log.name}: position {at} comes as if for the first time")
             if subscription.sent[at] == FIRST_SEND and subscription.first_to[at] == key:
                 if facts.last.get(batch.producer, 0) >= sequence:
@@ -277,7 +295,7 @@ class Holdings:
                         f"{log.name}: message {sequence} arrives after {facts.last[batch.producer]}",
                     )
                 facts.last[batch.producer] = sequence
-            subscription.seen[at] = subscription.sent_in[at]
+            subscription.seen[at] = max(seen, send)
             subscription.holds.setdefault(at, {})[key] = Hold()
 
     # -- outcomes ------------------------------------------------------------------------------------

@@ -227,7 +227,7 @@ class SimConsumer:
                     self.in_hands.remove(low, high)
             case events.ConsumerReady():
                 self.is_open = True
-                holdings.ready(self.key)
+                holdings.ready(self.key, self.session.client.clock.now)
             case events.ConsumerEnded(code=code, reason=reason):
                 if code not in _EXPECTED_ENDS:
                     raise Violation("consumers end when asked to", f"{self.destination}: {code}: {reason}")

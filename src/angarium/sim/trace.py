@@ -20,8 +20,7 @@ class Trace:
         self._hash = blake2b(digest_size=16)
 
     def mix(self, number: int, data: bytes | bytearray) -> None:
-        self._hash.update(_STAMP.pack(self._clock.now, number))
-        self._hash.update(data)
+        self._hash.update(_STAMP.pack(self._clock.now, number) + data)
 
     def say(self, who: str, text: str) -> None:
         self.lines.append(f"{self._clock.now:11.6f}  {who:<12} {text}")

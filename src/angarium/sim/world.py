@@ -26,6 +26,7 @@ from angarium.sim.disk import SimDisk, SimDiskSettings
 from angarium.sim.faults import Faults
 from angarium.sim.messages import Violation
 from angarium.sim.network import Network, NetworkSettings
+from angarium.sim.observer import Observer
 from angarium.sim.trace import Trace
 
 _LEAVE_S_MAX = 30.0
@@ -45,7 +46,7 @@ class WorldSettings:
     disk: SimDiskSettings = field(default_factory=SimDiskSettings)
     bus_delay_s_max: float = 0.02
     answer_delay_s_max: float = 0.0
-    check_every: int = 8
+    check_every: int = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class World:
         self.applications: list[Application] = []
         self._clients = 0
         self._places: list[Place] = []
+        self._observer: SimClient | None = None
         self._serial = count(1)
         self.broker.start()
 
@@ -141,6 +143,9 @@ class World:
             administrator.request("destination.create", name="orders", kind="queue", confirm="memory")
             self.clock.run_until(0.5)
             administrator.close()
+        if chance.random() < 0.3:
+            self._observer = self.client("observer")
+            Observer(self._observer, self.chance("observer"), [place.name for place in self._places])
         clients = chance.randint(2, 5)
         for number in range(clients):
             self._add_application(f"client-{number + 1}", self.settings.messages // clients)
@@ -226,6 +231,8 @@ class World:
         self.run_for(3 * self.settings.heartbeat_s)
         for application in self.applications:
             application.client.close()
+        if self._observer is not None:
+            self._observer.close()
         self._check_nothing_left(left_in_memory)
         self.broker.shut_down()
         self.broker.start()
@@ -236,7 +243,8 @@ class World:
         self.run_for(self.settings.grace_s + 1.0)
         node = self.broker.node
         assert node is not None
-        while node.message_manager.deadline() is not None:
+        until = self.clock.now + _LEAVE_S_MAX
+        while self.clock.now < until and (node.message_manager.deadline() is not None or not self.broker.is_idle):
             self.run_for(0.5)
         node.check()
         left = list(look(node))
@@ -264,7 +272,7 @@ def draw_settings(seed: int) -> WorldSettings:
     chance = Random(f"{seed} settings")
     network = NetworkSettings(
         latency_s_max=chance.choice((0.001, 0.005, 0.05)),
-        chop_chance=chance.choice((0.0, 0.3, 0.8)),
+        chop_chance=chance.choice((0.0, 0.2, 0.6)),
         buffer_bytes_high=chance.choice((4_096, 16_384, 1 << 20)),
         buffer_bytes_low=2_048,
     )

@@ -20,7 +20,6 @@ class HeldStore:
 
     def __init__(self, *, group_bytes_max: int = 1 << 20) -> None:
         self.recovery = RecoveryReport()
-        self.blocked_reason: str | None = None
         self.group_bytes_max = group_bytes_max
         self.groups: list[list[int]] = []  # tokens of each durable group, in order
         self.refusals = 0
@@ -51,6 +50,10 @@ class HeldStore:
     def seal(self) -> None:
         self.seals += 1
         self.sealed.set()
+
+    @property
+    def blocked_reason(self) -> str | None:
+        return "no space left" if self.full else str(self.failing) if self.failing is not None else None
 
     @property
     def tokens(self) -> list[int]:

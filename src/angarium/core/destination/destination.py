@@ -89,9 +89,12 @@ class Destination:
 
     def restore_subscription(
         self, name: str, record: SubscriptionRecord, attached: list[ConsumerKey], *, now: float
-    ) -> None:
+    ) -> list[Operation]:
+        """Returns what is to be written: the positions that it was saved ahead of will be given out once more."""
         until = now + self.settings.resume_grace_s
-        self.subscriptions.add(Subscription.restored(name, record, attached, log_next=self.next, until=until))
+        subscription = Subscription.restored(name, record, attached, log_next=self.next, until=until)
+        self.subscriptions.add(subscription)
+        return [self._subscription_put(subscription)] if record.cursor > subscription.cursor else []
 
     # -- producing ---------------------------------------------------------------------------------
 
@@ -188,7 +191,9 @@ class Destination:
         return [self._write([self._subscription_put(subscription), attached], pending, freeing=True)]
 
     def _opened(self, consumer: Consumer, lost: list[Range]) -> ToSession:
-        opened = frames.ConsumerOpened(consumer.number, lost, consumer.attachment, consumer.position)
+        # Not beyond what is durable: after a crash those positions may be those of other messages.
+        position = min(consumer.position, self.readable)
+        opened = frames.ConsumerOpened(consumer.number, lost, consumer.attachment, position)
         return ToSession(consumer.session, opened)
 
     def _check_room(self, session: bytes, number: int) -> None:

@@ -83,25 +83,24 @@ class MessageManager:
             logs.setdefault(int.from_bytes(key[:8], "big"), {})[key[8]] = int.from_bytes(value, "big")
         for identity, known in self.destinations.items():
             known.restore_log(logs.get(identity, {}), now=now)
-        self._restore_subscriptions(state, now)
+        corrections = self._restore_subscriptions(state, now)
         for key, value in state.producers.items():
             if (owner := self.destinations.get(int.from_bytes(key[:8], "big"))) is not None:
                 owner.producers.restore(key[8:], value)
         for destination in self.destinations.values():
             destination.producers.sort_restored()
             self._note_deadline(destination)
-        return self._sweep(state)
+        operations = corrections + self._sweep(state)
+        return [self.write(operations, PendingWrite(), freeing=True)] if operations else []
 
-    def _sweep(self, state: StoredState) -> list[Command]:
+    def _sweep(self, state: StoredState) -> list[Operation]:
         """Delete what belongs to no destination: writes that overtook, on a full disk, its removal."""
         keys = (*state.logs, *state.subscriptions, *state.producers, *state.attached)
         strays = {int.from_bytes(key[:8], "big") for key in keys} - self.destinations.keys()
-        operations: list[Operation] = [
-            delete_prefix(table, identity) for identity in sorted(strays) for table in Table if table != Table.NODE
-        ]
-        return [self.write(operations, PendingWrite(), freeing=True)] if operations else []
+        return [delete_prefix(table, identity) for identity in sorted(strays) for table in Table if table != Table.NODE]
 
-    def _restore_subscriptions(self, state: StoredState, now: float) -> None:
+    def _restore_subscriptions(self, state: StoredState, now: float) -> list[Operation]:
+        corrections: list[Operation] = []
         attached: dict[tuple[int, str], list[ConsumerKey]] = {}
         for key in state.attached:
             identity, consumer, name = parse_attached_key(key)
@@ -110,7 +109,9 @@ class MessageManager:
             identity, name = int.from_bytes(key[:8], "big"), key[8:].decode()
             if (destination := self.destinations.get(identity)) is not None:
                 record = _decode(value, SubscriptionRecord, f"subscription {name!r} of {destination.record.name!r}")
-                destination.restore_subscription(name, record, attached.get((identity, name), []), now=now)
+                consumers = attached.get((identity, name), [])
+                corrections += destination.restore_subscription(name, record, consumers, now=now)
+        return corrections
 
     def _add(self, identity: int, record: DestinationRecord) -> Destination:
         destination = Destination(

@@ -107,5 +107,7 @@ class SessionSettings:
     # Sessions of one connection, and producers and consumers of one session. Past it opening is refused.
     sessions_max: int = 1_000
     links_max: int = 10_000
+    # Requests of one session that wait for the one before. Past it the connection is closed.
+    requests_max: int = 1_000
     # Client connections of this node. Past it new ones are told so and closed.
     connections_max: int = 20_000

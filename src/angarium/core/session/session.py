@@ -65,6 +65,8 @@ class Session:
         self._unconfirmed: dict[int, deque[tuple[int, int]]] = {}  # producer -> (last sequence, bytes) of batches
         self._unconfirmed_bytes = 0
         self._stalled = False
+        self._requests: deque[frames.Request] = deque()  # not yet asked
+        self._is_asking = False
 
     def tell_destinations(self, frame: Frame) -> list[Command]:
         """To every destination that knows this session, behind all that it was sent before."""
@@ -75,7 +77,8 @@ class Session:
     def stall(self, stalled: bool) -> list[Command]:
         """The connection takes no more (or does again): consumers of this session are passed over."""
         self._stalled = stalled
-        return self.tell_destinations(frames.Stall(stalled)) if self._consumers else []
+        told = self.tell_destinations(frames.Stall(stalled)) if self._consumers else []
+        return told + self._ask_next()
 
     # -- from the client -----------------------------------------------------------------------------
 
@@ -97,11 +100,26 @@ class Session:
                 return self._close_producer(number, frame)
             case frames.ConsumerClose(number):
                 return self._close_consumer(number, frame)
-            case frames.Request(_, command):
-                if command.startswith("node."):
-                    return [AskNode(self.identity, frame)]
-                return [ToBus(self.identity, 0, frame)]
+            case frames.Request():
+                return self._request(frame)
         raise RemoteProtocolError("unexpected-frame", f"{type(frame).__name__} is not for a client to send here")
+
+    def _request(self, frame: frames.Request) -> list[Command]:
+        """One after the other, and none while the client does not read: answers may be long."""
+        if len(self._requests) >= self._settings.requests_max:
+            reason = f"{len(self._requests)} requests are waiting: the most is requests_max"
+            raise RemoteProtocolError("too-many-requests", reason)
+        self._requests.append(frame)
+        return self._ask_next()
+
+    def _ask_next(self) -> list[Command]:
+        if self._is_asking or self._stalled or not self._requests:
+            return []
+        self._is_asking = True
+        request = self._requests.popleft()
+        if request.command.startswith("node."):
+            return [AskNode(self.identity, request)]
+        return [ToBus(self.identity, 0, request)]
 
     def _check_free(self, links: dict[int, Link], number: int, what: str) -> None:
         known = links.get(number)
@@ -217,6 +235,9 @@ class Session:
             case frames.Settled(number):
                 if number not in self._consumers:
                     return []
+            case frames.Reply():
+                self._is_asking = False
+                return [self._to_client(frame, payload), *self._ask_next()]
             case frames.Located():
                 return self._located(frame)
             case frames.ProducerOpened() | frames.ConsumerOpened():
