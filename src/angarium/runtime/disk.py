@@ -9,7 +9,6 @@ disk. Reads of what is still in memory are answered at once; the others go to th
 import asyncio
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -59,7 +58,10 @@ class Disk:
         self._settings = settings
         self._written, self._read, self._blocked, self._failed = written, read, blocked, failed
         self._loop = asyncio.get_running_loop()
-        self._writes: queue.SimpleQueue[_Queued | None] = queue.SimpleQueue()
+        self._writes: queue.SimpleQueue[list[_Queued]] = queue.SimpleQueue()
+        self._patient: list[_Queued] = []  # not yet handed to the writer: waking it costs more than their writing
+        self._patient_bytes = 0
+        self._patience: asyncio.TimerHandle | None = None
         self._reads: queue.SimpleQueue[Read | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._guarded(self._write_loop), name="disk-writer", daemon=True)
         self._reader = threading.Thread(target=self._guarded(self._read_loop), name="disk-reader", daemon=True)
@@ -73,7 +75,19 @@ class Disk:
     def write(self, write: Write) -> None:
         size_bytes = group_bytes(write.operations)
         self.unwritten_bytes += size_bytes
-        self._writes.put(_Queued(write, size_bytes))
+        self._patient.append(_Queued(write, size_bytes))
+        self._patient_bytes += size_bytes
+        if not write.patient or self._patient_bytes > self._group_bytes_max or self._stopping:
+            self._hand_over()
+        elif self._patience is None:
+            self._patience = self._loop.call_later(self._settings.patience_s, self._hand_over)
+
+    def _hand_over(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        handed, self._patient, self._patient_bytes = self._patient, [], 0
+        self._writes.put(handed)
 
     def read(self, read: Read) -> BatchesRead | None:
         """The answer at once if memory has it; otherwise it comes through the callback."""
@@ -86,7 +100,7 @@ class Disk:
     async def close(self) -> bool:
         """Finish what is queued; False if the store would not take it (its producers were never confirmed)."""
         self._stopping = True
-        self._writes.put(None)
+        self._hand_over()
         self._reads.put(None)
         await asyncio.to_thread(self._writer.join)
         await asyncio.to_thread(self._reader.join)
@@ -136,8 +150,6 @@ class Disk:
                 if self._stopping:
                     return
                 continue
-            if not blocked:
-                self._wait_for_company(waiting)
             try:
                 self._commit_waiting(waiting)
                 sealed = False
@@ -156,21 +168,11 @@ class Disk:
     def _take(self, waiting: deque[_Queued], timeout_s: float | None) -> None:
         """Move what has queued up to `waiting`, after waiting for something if a time is given (None: for ever)."""
         try:
-            item = self._writes.get(timeout_s != 0.0, timeout_s)
+            waiting += self._writes.get(timeout_s != 0.0, timeout_s)
             while True:
-                if item is not None:
-                    waiting.append(item)
-                item = self._writes.get_nowait()
+                waiting += self._writes.get_nowait()
         except queue.Empty:
             return
-
-    def _wait_for_company(self, waiting: deque[_Queued]) -> None:
-        until = time.monotonic() + self._settings.patience_s
-        while not self._stopping and all(queued.write.patient for queued in waiting):
-            remaining_s = until - time.monotonic()
-            if remaining_s <= 0 or sum(queued.size_bytes for queued in waiting) > self._group_bytes_max:
-                return
-            self._take(waiting, remaining_s)
 
     def _commit_waiting(self, waiting: deque[_Queued]) -> None:
         """One group: as many writes as fit, in order. They leave `waiting` only once they are durable."""
