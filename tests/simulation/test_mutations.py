@@ -23,7 +23,7 @@ from angarium.core.storage import Table
 from angarium.core.wire import frames
 from angarium.sim.world import World, draw_settings
 
-SEEDS_MAX = 80
+SEEDS_MAX = 240
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
