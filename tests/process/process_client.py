@@ -5,7 +5,8 @@ They say what they have done on standard output, one line for each fact, flushed
 import asyncio
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import angarium
@@ -15,27 +16,34 @@ from tests.process.process_ledger import body_of
 _ROOT = Path(__file__).parents[2]
 
 
-def start_client(*arguments: object) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
+@contextmanager
+def client_process(*arguments: object) -> "Iterator[subprocess.Popen[str]]":
+    """A client that is killed at the end, if not before."""
+    process = subprocess.Popen(
         [sys.executable, "-m", "tests.process.process_client", *map(str, arguments)],
         cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment(),
     )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            kill(process)
 
 
-def read_line(client: "subprocess.Popen[str]") -> str:
-    assert client.stdout is not None
-    line = client.stdout.readline()
+def read_line(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
     assert line, "the client has ended"
     return line.strip()
 
 
-def kill(client: "subprocess.Popen[str]") -> list[str]:
+def kill(process: "subprocess.Popen[str]") -> list[str]:
     """kill -9; what it had said and nobody had read yet, in whole lines."""
-    client.kill()
-    assert client.stdout is not None
-    with client.stdout as output:
+    process.kill()
+    assert process.stdout is not None
+    with process.stdout as output:
         rest = [line.strip() for line in output.read().splitlines(keepends=True) if line.endswith("\n")]
-    client.wait()
+    process.wait()
     return rest
 
 

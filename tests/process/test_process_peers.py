@@ -9,7 +9,7 @@ import pytest
 
 import angarium
 from tests.process.process_broker import WAIT_S, running
-from tests.process.process_client import kill, read_line, start_client
+from tests.process.process_client import client_process, kill, read_line
 from tests.process.process_drain import drain
 from tests.process.process_ledger import Inbox, assert_same, body_of, sender_of
 
@@ -35,12 +35,12 @@ def test_what_a_killed_consumer_held_goes_to_another(tmp_path: Path) -> None:
     with running(tmp_path, {"destination.resume_grace_s": _GRACE_S}) as broker:
         asyncio.run(send())
         for died_before in range(2):
-            holder = start_client("hold", broker.address, "jobs", 300, 50 if died_before == 0 else 0)
-            said = read_line(holder)
-            # Settling 50 made room for 50 more: the second holder gets exactly what the first one held.
-            expected = "settled 50 redeliveries 0" if died_before == 0 else "settled 0 redeliveries 1"
-            assert said == f"holding 300 {expected}"
-            kill(holder)
+            with client_process("hold", broker.address, "jobs", 300, 50 if died_before == 0 else 0) as holder:
+                said = read_line(holder)
+                # Settling 50 made room for 50 more: the second holder gets exactly what the first one held.
+                expected = "settled 50 redeliveries 0" if died_before == 0 else "settled 0 redeliveries 1"
+                assert said == f"holding 300 {expected}"
+                kill(holder)
             asyncio.run(until_free(broker.address, "jobs"))
         inbox = asyncio.run(drain(broker.address, "jobs"))
 
@@ -54,11 +54,11 @@ def test_a_waiting_consumer_gets_what_a_killed_one_held(tmp_path: Path) -> None:
     async def run() -> None:
         async with angarium.connect(broker.address) as connection, connection.session() as session:
             await session.send_many("jobs", [body_of("p", number) for number in range(100)])
-            holder = start_client("hold", broker.address, "jobs", 100, 0)
-            await asyncio.to_thread(read_line, holder)
-            consumer = session.consume("jobs")
-            assert await consumer.receive(timeout_s=2 * _GRACE_S) is None, "the holder is alive: nothing is free"
-            await asyncio.to_thread(kill, holder)
+            with client_process("hold", broker.address, "jobs", 100, 0) as holder:
+                await asyncio.to_thread(read_line, holder)
+                consumer = session.consume("jobs")
+                assert await consumer.receive(timeout_s=2 * _GRACE_S) is None, "the holder is alive: nothing is free"
+                await asyncio.to_thread(kill, holder)
             inbox = Inbox("waiting")
             while len(inbox.bodies) < 100:
                 message = await consumer.receive(timeout_s=WAIT_S)
@@ -76,12 +76,15 @@ def test_a_waiting_consumer_gets_what_a_killed_one_held(tmp_path: Path) -> None:
 def test_what_a_killed_producer_saw_confirmed_is_there_once(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     with running(tmp_path, {"destination.resume_grace_s": _GRACE_S}) as broker:
-        producers = {name: start_client("produce", broker.address, "jobs", name) for name in ("left", "right")}
         confirmed = {}
-        for name, producer in producers.items():
-            lines = [read_line(producer) for _ in range(chance.randrange(1, 30))]
-            lines += kill(producer)
-            confirmed[name] = max(int(line.split()[1]) for line in lines)
+        with (
+            client_process("produce", broker.address, "jobs", "left") as left,
+            client_process("produce", broker.address, "jobs", "right") as right,
+        ):
+            for name, producer in (("left", left), ("right", right)):
+                lines = [read_line(producer) for _ in range(chance.randrange(1, 30))]
+                lines += kill(producer)
+                confirmed[name] = max(int(line.split()[1]) for line in lines)
         if chance.random() < 0.5:
             broker.kill()
             broker.start()

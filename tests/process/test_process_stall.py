@@ -15,7 +15,7 @@ import angarium
 from angarium.core.wire import frames
 from angarium.core.wire.codec import encode
 from tests.process.process_broker import MIB, WAIT_S, Broker, RssWatch, running, until
-from tests.process.process_client import kill, read_line, start_client
+from tests.process.process_client import client_process, read_line
 from tests.process.process_ledger import Inbox, assert_same, body_of
 from tests.process.process_wire import RECEIVE_BUFFER_BYTES_MIN, RawClient, stalled_consumer
 
@@ -46,16 +46,13 @@ def test_a_stalled_consumer_and_a_flood_delay_nobody_else(tmp_path: Path, topic:
     with running(tmp_path) as broker, contextlib.ExitStack() as stack:
         for _ in range(5):
             stack.enter_context(stalled_consumer(broker.port, "flooded", topic=topic))
-        flood = start_client("flood", broker.address, "flooded", 1_000)
-        try:
-            for _ in range(10):
-                read_line(flood)
-            taken = asyncio.run(round_trips(broker.address, "other", _ROUND_TRIPS))
-            for _ in range(_FLOOD_MB):
-                read_line(flood)
-            rss_bytes = broker.rss_bytes()
-        finally:
-            kill(flood)
+        flood = stack.enter_context(client_process("flood", broker.address, "flooded", 1_000))
+        for _ in range(10):
+            read_line(flood)
+        taken = asyncio.run(round_trips(broker.address, "other", _ROUND_TRIPS))
+        for _ in range(_FLOOD_MB):
+            read_line(flood)
+        rss_bytes = broker.rss_bytes()
         assert taken[int(0.99 * len(taken))] < _P99_S_MAX, f"slowest {taken[-5:]}"
         assert rss_bytes < _RSS_BYTES_MAX, f"{rss_bytes:,} bytes after a flood of {_FLOOD_MB} MB"
 

@@ -2,8 +2,9 @@
 
 Batches are kept whole; a `Message` is made when it is asked for. Settling consecutive messages only extends a run,
 `run_low` to `run_high`, which leaves on the next turn of the loop. Taking messages that lie ready creates
-no Future, and lets the loop run after `BURST_MESSAGES_MAX` messages or `BURST_S`, so that settlements, heartbeats and
-other tasks get on.
+no Future, and lets the loop run after `BURST_S`, or `BURST_MESSAGES_MIN` messages or a quarter of the prefetch,
+whichever is more: so settlements, heartbeats and other tasks get on, and credit goes out long before the broker has
+to wait for it.
 """
 import asyncio
 import time
@@ -23,7 +24,7 @@ from angarium.core.wire.frames import Outcome
 if TYPE_CHECKING:
     from angarium.client.session import Session
 
-BURST_MESSAGES_MAX = 256
+BURST_MESSAGES_MIN = 256
 BURST_S = 0.005
 _GROUP_MAX = 32  # messages between two looks at the clock
 _NO_RUN = -1
@@ -153,7 +154,7 @@ class Consumer:
         if self._burst == 0:
             self._burst_began = now
         elapsed_s = now - self._burst_began
-        if elapsed_s >= BURST_S or self._burst >= BURST_MESSAGES_MAX:
+        if elapsed_s >= BURST_S or self._burst >= max(BURST_MESSAGES_MIN, self._prefetch // 4):
             # The slower the application, the sooner the next look.
             self._group_size = max(1, min(_GROUP_MAX, int(self._burst * BURST_S / (2 * elapsed_s + BURST_S))))
             await asyncio.sleep(0)

@@ -17,6 +17,7 @@ class FakeDisk:
         self.full = False
         self.damaged: set[bytes] = set()  # keys of batches that fail their checksum
         self.deleted: list[DeleteRange] = []  # every range deletion that was applied, in order
+        self.batches_written = 0
 
     def complete_next(self) -> Write | None:
         """Make the next write durable that this disk can take."""
@@ -33,6 +34,7 @@ class FakeDisk:
             if isinstance(operation, Put):
                 assert operation.key, "an empty key cannot be stored"
                 records[operation.key] = operation.value
+                self.batches_written += operation.table == Table.BATCH
             else:
                 assert operation.low < operation.high, f"{operation} deletes nothing"
                 self.deleted.append(operation)

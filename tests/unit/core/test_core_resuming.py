@@ -11,7 +11,8 @@ from angarium.core.wire import frames
 from angarium.core.wire.batch import pack
 from angarium.core.wire.frames import DestinationKind, Outcome
 from tests.unit.core.core_manager import Consumer, World
-from tests.unit.core.core_node import Node
+from tests.unit.core.core_node import HELLO, Node
+from tests.unit.core.core_states import PRODUCER, STATES
 
 
 def test_what_a_cut_off_consumer_holds_is_kept_for_it_during_the_grace_time() -> None:
@@ -52,6 +53,18 @@ def test_what_did_not_reach_the_client_is_delivered_again_as_new_with_its_first_
     assert len(consumer.positions) == 4, "not before it has said all that it holds"
     consumer.credit(10)
     assert consumer.deliveries[4:] == [(2, b"m2", 0), (3, b"m3", 0)]
+
+
+def test_a_limit_granted_with_the_resuming_does_not_count_before_the_settlements_are_said() -> None:
+    world = World()
+    destination = world.queue_with(4)
+    consumer = world.consumer(destination, credit=2)
+    world.end(consumer.session, closed=False)
+    resuming = frames.ConsumerOpen(1, "x", DestinationKind.ANY, credit=10, resumed=True, held=[(0, 2)])
+    world.frame(consumer.session, destination, resuming)
+    assert consumer.positions == [0, 1]
+    consumer.credit(10)
+    assert consumer.positions == [0, 1, 2, 3]
 
 
 def test_a_settlement_resent_before_the_credit_is_honoured() -> None:
@@ -246,6 +259,23 @@ def test_a_confirm_for_the_earlier_life_of_a_session_does_not_come_before_its_pr
     node.run()
     kinds = [type(item.frame) for item in second.frames if item.session == 1]
     assert kinds == [frames.SessionOpened, frames.ProducerOpened, frames.Confirm]
+
+
+def test_an_opening_that_is_still_on_the_bus_does_not_answer_for_the_next_life() -> None:
+    """The session moves while its producer and its consumer are being opened: each is told once that it is open."""
+    node = Node()
+    first, _ = STATES["opening"](node)
+    second = node.connect(greet=False)
+    second.send(HELLO, session=0)
+    second.send(frames.SessionOpen(first.identity))
+    second.send(frames.ProducerOpen(1, "q", DestinationKind.ANY, PRODUCER))
+    second.send(frames.ConsumerOpen(1, "q", DestinationKind.ANY, resumed=True), frames.Credit(1, 10))
+    node.auto = True
+    node.run()
+    assert first.received(frames.ProducerOpened) == []
+    assert len(second.received(frames.ProducerOpened)) == len(second.received(frames.ConsumerOpened)) == 1
+    second.send_with(frames.Publish(1), pack(PRODUCER, 1, 0, [b"a"]))
+    assert second.bodies == [b"a"]
 
 
 def test_a_stall_reaches_consumers_opened_while_the_connection_is_stalled() -> None:

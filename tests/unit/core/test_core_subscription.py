@@ -91,13 +91,13 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         self.consumers[key] = consumer
         self._update_line(key)
 
-    @rule(key=_keys, cuts=st.lists(_fractions, max_size=6, unique=True))
-    def resume(self, key: ConsumerKey, cuts: list[float]) -> None:
+    @rule(key=_keys, cuts=st.lists(_fractions, max_size=6, unique=True), limit=st.integers(0, 6))
+    def resume(self, key: ConsumerKey, cuts: list[float], limit: int) -> None:
         if key in self.consumers:
             return
         ends = sorted({int(cut * (self.readable + 2)) for cut in cuts})
         claims = list(zip(ends[::2], ends[1::2], strict=False))
-        consumer = Consumer(*key, self.subscription, 0)
+        consumer = Consumer(*key, self.subscription, limit)
         lost = self.subscription.attach(consumer, claims, resumed=True)
         mine = [("parked", key), *self._orphans_for(key)]
         got = [p for claim in claims for p in self._where(*mine, within=claim)]

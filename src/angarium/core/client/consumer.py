@@ -165,7 +165,7 @@ class ConsumerWindow:
         """Send the gathered settlements and the credit that they make."""
         if not self._is_asked or self._is_close_sent:
             return
-        sent = [item for outcome in _OUTCOMES for item in self._number_gathered(outcome)]
+        sent = [item for outcome in _OUTCOMES if self._gathered[outcome] for item in self._number_gathered(outcome)]
         is_stuck = any(self._gathered.values())
         limit = self._limit_now()
         if limit == self._limit or (is_stuck and limit > self._limit):
