@@ -257,7 +257,7 @@ def test_a_busy_consumer_lets_others_run(run: Runner) -> None:
         for _ in range(3_000):
             message = await anext(consumer)
             message.settle()
-        assert turns >= 4
+        assert turns >= 3, "one after each quarter of the prefetch"
         task.cancel()
 
     with_session(run, scenario)
