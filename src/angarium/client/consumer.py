@@ -214,10 +214,9 @@ class Consumer:
         if self.is_ended:
             return
         gathered, self._gathered = self._gathered, _nothing_gathered()
-        settled, rejected, released = gathered.values()
-        self._unsettled -= sum(high - low for low, high in chain(settled, rejected, released))
+        self._unsettled -= sum(high - low for ranges in gathered.values() for low, high in ranges)
         session = self._session
-        session.driver.handle(events.Settle(session.number, self.number, settled, rejected, released))
+        session.driver.handle(events.Settle(session.number, self.number, *gathered.values()))
 
     # -- control ---------------------------------------------------------------------------------
 
@@ -273,9 +272,8 @@ class Consumer:
     # -- notifications ---------------------------------------------------------------------------
 
     def on_arrived(self, command: events.MessagesArrived) -> None:
-        delivery = Delivery(
-            self, command.batch, command.position, command.redeliveries, command.low, command.high
-        )
+        positions = command.positions or range(command.position, command.position + command.batch.count)
+        delivery = Delivery(self, command.batch, positions, command.redeliveries, command.low, command.high)
         self._unsettled += command.high - command.low
         self._buffer.append(delivery)
         self._alive.add(delivery)
@@ -290,8 +288,9 @@ class Consumer:
         """Drop them where they still lie ready; mark those in the application's hands."""
         for delivery in self._alive:
             mine = RangeSet(delivery.lost or ())
+            first, last = delivery.positions[delivery.low], delivery.positions[delivery.high - 1]
             for low, high in ranges:
-                mine.add(max(low, delivery.position + delivery.low), min(high, delivery.position + delivery.high))
+                mine.add(max(low, first), min(high, last + 1))
             delivery.lost = mine if mine else None
         self._unsettled -= sum(high - low for low, high in ranges)
         buffered = (delivery.messages(self.message_type) for delivery in self._buffer)
@@ -318,11 +317,11 @@ class Consumer:
         self._buffer.clear()
 
 
-_DONE = {1: "settled", 2: "rejected", 3: "released"}  # by Outcome
+_DONE = {1: "settled", 2: "rejected", 3: "released", 4: "returned"}  # by Outcome
 
 
 def _nothing_gathered() -> dict[Outcome, list[Range]]:
-    return {Outcome.SETTLE: [], Outcome.REJECT: [], Outcome.RELEASE: []}
+    return {Outcome.SETTLE: [], Outcome.REJECT: [], Outcome.RELEASE: [], Outcome.RETURN: []}
 
 
 def _wake(waiter: "asyncio.Future[None]") -> None:

@@ -3,7 +3,7 @@
 A `Delivery` is one batch that arrived; its `Message` objects are made one by one, as they are asked for, and look
 into its columns only when a field of theirs is read.
 """
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -21,40 +21,33 @@ if TYPE_CHECKING:
 
 class Delivery:
     __slots__ = (
-        "__weakref__", "_expiries_ms", "_headers", "_priorities", "_properties", "batch", "consumer", "high", "lost",
-        "low", "position", "redeliveries",
+        "__weakref__", "_expiries_ms", "_priorities", "batch", "consumer", "high", "lost", "low", "positions",
+        "redeliveries",
     )  # fmt: skip
 
     def __init__(
-        self, consumer: "Consumer", batch: Batch, position: int, redeliveries: list[int], low: int, high: int
+        self, consumer: "Consumer", batch: Batch, positions: Sequence[int], redeliveries: list[int], low: int, high: int
     ) -> None:
         self.consumer = consumer
         self.batch = batch
-        self.position = position  # of the batch's first message
+        self.positions = positions  # of all messages of the batch
         self.redeliveries = redeliveries
         self.low = low
         self.high = high
         self.lost: RangeSet | None = None  # positions that are no longer ours
-        self._headers: list[bytes] | None = None
-        self._properties: list[bytes] | None = None
         self._priorities: bytes | None = None
         self._expiries_ms: memoryview | None = None
 
     def messages(self, message_type: "type[Message]") -> "Iterator[Message]":
         batch, low, high = self.batch, self.low, self.high
         bodies = batch.bodies() if high - low == batch.count else [batch.body(i) for i in range(low, high)]
-        positions = range(self.position + low, self.position + high)
-        return map(message_type, repeat(self), range(low, high), positions, bodies)
+        return map(message_type, repeat(self), range(low, high), self.positions[low:high], bodies)
 
     def headers(self, index: int) -> dict[str, Any]:
-        if self._headers is None:
-            self._headers = self.batch.headers() or [b""] * self.batch.count
-        return decode_map(self._headers[index])
+        return decode_map(self.batch.headers_of(index))
 
     def properties(self, index: int) -> dict[str, Any]:
-        if self._properties is None:
-            self._properties = self.batch.properties() or [b""] * self.batch.count
-        return decode_map(self._properties[index])
+        return decode_map(self.batch.properties_of(index))
 
     def priority(self, index: int) -> int:
         if self._priorities is None:
@@ -102,7 +95,7 @@ class Message(msgspec.Struct, gc=False, eq=False):
     @property
     def id(self) -> bytes:
         batch = self.delivery.batch
-        return message_id(batch.producer, batch.first_sequence + self.index)
+        return message_id(batch.producer, batch.sequence(self.index))
 
     @property
     def destination(self) -> str:

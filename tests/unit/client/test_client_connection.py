@@ -338,3 +338,15 @@ def test_addresses(text: str, address: Address) -> None:
 def test_bad_addresses(text: str) -> None:
     with pytest.raises(LocalProtocolError, match="not understood"):
         parse_address(text)
+
+
+def test_the_connection_repeats_the_identity_that_it_was_told() -> None:
+    bench = Bench()
+    bench.do(events.OpenConnection())
+    bench.do(events.Connected())
+    assert [f.identity for f in bench.take_sent() if isinstance(f, frames.Hello)] == [b""]
+    bench.receive(welcome(identity=b"c" * 16), session=0)
+    bench.do(events.Disconnected("cut"))
+    bench.tick_to(bench.machine.deadline() or 0.0)
+    bench.do(events.Connected())
+    assert [f.identity for f in bench.take_sent() if isinstance(f, frames.Hello)] == [b"c" * 16]

@@ -94,6 +94,55 @@ def test_settling_what_is_not_held_is_our_callers_mistake(bench: Bench) -> None:
         settle(bench, (0, 1))
 
 
+# -- positions that are not consecutive --------------------------------------------------------------
+
+
+def deliver_scattered(bench: Bench, *ranges: tuple[int, int]) -> None:
+    count = sum(high - low for low, high in ranges)
+    bench.receive(frames.Deliver(1, ranges[0][0], [], list(ranges)), payload=batch_of(count))
+
+
+def scattered(bench: Bench) -> list[list[int]]:
+    told = [c for c in bench.take_told() if isinstance(c, events.MessagesArrived)]
+    return [list(c.positions[c.low : c.high]) for c in told]
+
+
+def test_messages_have_the_positions_of_their_ranges(bench: Bench) -> None:
+    deliver_scattered(bench, (0, 2), (5, 6), (8, 9))
+    assert scattered(bench) == [[0, 1, 5, 8]]
+    settle(bench, (0, 2), (8, 9))
+    assert bench.take_sent() == [frames.Settle(1, 1, Outcome.SETTLE, [(0, 2), (8, 9)], 13)]
+    with pytest.raises(LocalProtocolError, match="not all held"):
+        settle(bench, (5, 7))
+
+
+def test_of_scattered_messages_only_those_not_here_are_handed_out(bench: Bench) -> None:
+    deliver(bench, 4, 2)
+    bench.clear()
+    deliver_scattered(bench, (0, 2), (5, 7), (8, 9))
+    assert scattered(bench) == [[0, 1], [6], [8]]
+    bench.reconnect()
+    assert bench.take_sent()[0] == frames.ConsumerOpen(
+        1, "orders", QUEUE, resumed=True, held=[(0, 2), (4, 7), (8, 9)], next_position=9
+    )
+
+
+@pytest.mark.parametrize("ranges", [[(0, 1), (1, 1)], [(0, 1), (2, 4)], [(1, 3)], [(0, 1), (0, 1)], [(-1, 1)]], ids=str)
+def test_ranges_that_do_not_name_each_message_once_are_a_violation(bench: Bench, ranges: list[tuple[int, int]]) -> None:
+    bench.receive(frames.Deliver(1, 0, [], ranges), payload=batch_of(2))
+    assert isinstance(bench.told[-1], events.ConnectionFailed)
+
+
+def test_what_was_returned_may_come_back(bench: Bench) -> None:
+    deliver(bench, 0, 3)
+    bench.clear().do(events.Settle(1, 1, returned=[(1, 3)]))
+    assert bench.take_sent() == [frames.Settle(1, 1, Outcome.RETURN, [(1, 3)], 12)]
+    deliver(bench, 1, 2)
+    assert arrived(bench) == [(1, 3)]
+    bench.reconnect()
+    assert not [f for f in bench.take_sent() if isinstance(f, frames.Settle) and f.ranges], "their coming answered it"
+
+
 # -- duplicates ------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from angarium.core.wire import frames
-from angarium.core.wire.batch import PRIORITY_MAX, MessageColumns, pack
+from angarium.core.wire.batch import ANNOUNCEMENTS, PRIORITY_MAX, SEQUENCE_MAX, Columns, MessageColumns, pack
 from angarium.core.wire.codec import HEADER, HEADER_BYTES
 from angarium.core.wire.frames import FRAMES, Frame
 
@@ -39,6 +39,7 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     list[str]: st.lists(_texts, max_size=3),
     list[int]: st.lists(_integers, max_size=5),
     list[tuple[int, int]]: _ranges,
+    list[tuple[int, list[tuple[int, int]]]]: st.lists(st.tuples(_integers, _ranges), max_size=3),
     dict[str, Any]: st.dictionaries(_texts, _values, max_size=4),
     Any: _values,
 }
@@ -65,7 +66,8 @@ def sample(kind: type[Frame]) -> Frame:
     """A plain frame of the kind, the same in every run."""
     samples: dict[Any, Any] = {
         int: 1, float: 1.5, bool: True, str: "text", bytes: b"identity 16 byte", list[str]: ["a"], list[int]: [1, 2],
-        list[tuple[int, int]]: [(1, 2)], dict[str, Any]: {"name": "orders"}, Any: {"deep": [1, None, b"x"]},
+        list[tuple[int, int]]: [(1, 2)], list[tuple[int, list[tuple[int, int]]]]: [(1, [(2, 3)])],
+        dict[str, Any]: {"name": "orders"}, Any: {"deep": [1, None, b"x"]},
     }  # fmt: skip
     hints = typing.get_type_hints(kind)
     fields = [hints[field.name] for field in msgspec.structs.fields(kind)]
@@ -80,8 +82,12 @@ EVERY_KIND = sorted(FRAMES.values(), key=lambda frame: frame.kind)
 CLIENT_KINDS = (
     frames.Hello, frames.Ping, frames.Pong, frames.Goodbye, frames.SessionOpen, frames.SessionClose,
     frames.ProducerOpen, frames.Publish, frames.ProducerClose,
-    frames.ConsumerOpen, frames.Credit, frames.Settle, frames.ConsumerClose, frames.Request,
+    frames.ConsumerOpen, frames.Credit, frames.Settle, frames.ConsumerClose, frames.Recover, frames.Request,
+    frames.Commit,
 )  # fmt: skip
+
+
+_ANNOUNCEMENTS = (Columns.GROUP, Columns.DEDUPLICATION, Columns.KEY, Columns.STREAM)
 
 
 @st.composite
@@ -94,6 +100,8 @@ def columns_for(draw: st.DrawFn, count: int) -> MessageColumns:
         expiries_ms=column(st.integers(-(1 << 63), (1 << 63) - 1)),
         headers=column(st.binary(max_size=12)),
         properties=column(st.binary(max_size=12)),
+        dues_ms=column(st.integers(-(1 << 63), (1 << 63) - 1)),
+        announcements=draw(st.sampled_from([0, *_ANNOUNCEMENTS, ANNOUNCEMENTS])),
     )
 
 
@@ -115,7 +123,7 @@ def messages(draw: st.DrawFn) -> Messages:
     bodies = draw(st.lists(st.binary(max_size=20), min_size=1, max_size=8))
     return Messages(
         draw(st.binary(min_size=16, max_size=16)),
-        draw(st.integers(1, 1 << 62)),
+        draw(st.integers(1, SEQUENCE_MAX - len(bodies) + 1)),
         draw(st.integers(-(1 << 63), (1 << 63) - 1)),
         bodies,
         draw(columns_for(len(bodies))),

@@ -68,6 +68,7 @@ class ConnectionMachine:
     ) -> None:
         self.state = State.NEW
         self._name = name
+        self._identity = b""  # of the connection, as the broker told it
         self._route = Route(addresses, policy, chance)
         self._policy = policy
         self._connect_timeout_s = connect_timeout_s
@@ -153,7 +154,7 @@ class ConnectionMachine:
                 self._require(event, State.CONNECTING)
                 self.state = State.GREETING
                 self._outlet.is_writable = True
-                self._outlet.send(0, frames.Hello(frames.PROTOCOL_VERSION, self._name, PRODUCT))
+                self._outlet.send(0, frames.Hello(frames.PROTOCOL_VERSION, self._name, PRODUCT, self._identity))
             case events.Disconnected(reason=reason):
                 self._require(event, *_LINKED)
                 self._lose(reason, now)
@@ -369,6 +370,7 @@ class ConnectionMachine:
         if frame.heartbeat_s <= 0 or frame.body_bytes_max <= 0 or frame.frame_bytes_max < frame.body_bytes_max:
             raise RemoteProtocolError("bad-frame", f"Welcome with impossible limits: {frame}")
         self.state = State.READY
+        self._identity = frame.identity
         self._was_ready, self._ready_at, self._give_up_at = True, now, None
         self._heartbeat_s = frame.heartbeat_s
         self._silent_until = now + SILENT_HEARTBEATS_MAX * frame.heartbeat_s

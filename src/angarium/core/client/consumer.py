@@ -13,6 +13,7 @@
   somebody else before the settlement, which follows, arrives.
 - At most `UNANSWERED_MAX` settlements are unanswered; what is settled meanwhile gathers, and gives no credit.
 """
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ DISPUTED_MAX = 4_096  # ranges; beyond it the oldest positions are forgotten
 _NOT_SENT = 1 << 63  # above every settlement's number
 _NO_LIMIT = -1
 _OUTCOMES = tuple(Outcome)  # iterating over the enumeration itself is slow
+_GIVEN_BACK = (Outcome.RELEASE, Outcome.RETURN)
 
 
 @dataclass(slots=True)
@@ -120,7 +122,7 @@ class ConsumerWindow:
     def settle(self, request: events.Settle, outlet: Outlet) -> None:
         asked = RangeSet()
         outcomes = ((Outcome.SETTLE, request.settled), (Outcome.REJECT, request.rejected),
-                    (Outcome.RELEASE, request.released))  # fmt: skip
+                    (Outcome.RELEASE, request.released), (Outcome.RETURN, request.returned))  # fmt: skip
         for _, ranges in outcomes:
             for low, high in ranges:
                 if low >= high or asked.gaps(low, high) != [(low, high)] or self.held.gaps(low, high):
@@ -134,7 +136,7 @@ class ConsumerWindow:
             for low, high in ranges:
                 self.held.remove(low, high)
                 gathered.add(low, high)
-                if outcome is not Outcome.RELEASE:
+                if outcome not in _GIVEN_BACK:
                     self._owed.add(low, high)
         self.flush(outlet)
 
@@ -212,7 +214,7 @@ class ConsumerWindow:
         """What the broker must take for ours when we resume. What we have released may be somebody else's by now."""
         known = RangeSet(self.held)
         known_parts: list[Iterable[Range]] = [
-            item.ranges for item in self._unanswered if item.outcome is not Outcome.RELEASE
+            item.ranges for item in self._unanswered if item.outcome not in _GIVEN_BACK
         ]
         known_parts += self._gathered.values()
         for ranges in known_parts:
@@ -238,9 +240,11 @@ class ConsumerWindow:
             raise self._violation("unexpected-frame", "sent Deliver before ConsumerOpened")
         batch = Batch.parse(payload)
         low, high = frame.position, frame.position + batch.count
-        if low < 0 or len(frame.redeliveries) not in (0, batch.count):
+        if low < 0 or len(frame.redeliveries) not in (0, batch.count) or not _are_positions(frame, batch.count):
             raise self._violation(
-                "bad-delivery", f"delivered {batch.count} messages at {low}, {len(frame.redeliveries)} redeliveries"
+                "bad-delivery",
+                f"delivered {batch.count} messages at {low} in {len(frame.ranges)} ranges, "
+                f"{len(frame.redeliveries)} redeliveries",
             )
         if self._received + batch.count > self._limit_max:
             raise self._violation(
@@ -250,34 +254,49 @@ class ConsumerWindow:
         self._received += batch.count
         if self.is_closing:  # they go back with the close
             return
-        fresh = [part for gap in self.held.gaps(low, high) for part in self._owed.gaps(*gap)]
+        asked = frame.ranges or [(low, high)]
+        fresh = [part for whole in asked for gap in self.held.gaps(*whole) for part in self._owed.gaps(*gap)]
         self._answer_releases(fresh)
-        fresh = [part for gap in fresh for part in self._gathered[Outcome.RELEASE].gaps(*gap)]
-        self._position_next = max(self._position_next, high)
+        for outcome in _GIVEN_BACK:
+            fresh = [part for gap in fresh for part in self._gathered[outcome].gaps(*gap)]
+        self._position_next = max(self._position_next, asked[-1][1])
         for a, b in fresh:
             self.held.add(a, b)
+        self._tell_arrived(frame, batch, fresh, outlet)
+        if fresh != asked:
+            self._on_duplicates(asked, fresh, outlet)
+
+    def _tell_arrived(self, frame: frames.Deliver, batch: Batch, fresh: list[Range], outlet: Outlet) -> None:
+        low = frame.position
+        positions = [position for a, b in frame.ranges for position in range(a, b)]
+        if not positions:
+            parts = [(a - low, b - low) for a, b in fresh]
+        elif fresh == frame.ranges:
+            parts = [(0, batch.count)]
+        else:
+            parts = [(bisect_left(positions, a), bisect_left(positions, b)) for a, b in fresh]
+        for a, b in parts:
             outlet.tell(
                 events.MessagesArrived(
-                    self.session, self.number, batch, low, frame.redeliveries, a - low, b - low
+                    self.session, self.number, batch, low, frame.redeliveries, a, b, positions
                 )
             )
-        if fresh != [(low, high)]:
-            self._on_duplicates(low, high, fresh, outlet)
 
     def _answer_releases(self, fresh: list[Range]) -> None:
         for item in self._unanswered:
-            if item.outcome is Outcome.RELEASE:
+            if item.outcome in _GIVEN_BACK:
                 for low, high in fresh:
                     item.ranges.remove(low, high)
 
-    def _on_duplicates(self, low: int, high: int, fresh: list[Range], outlet: Outlet) -> None:
-        self.duplicates += high - low - sum(b - a for a, b in fresh)
-        for a, b in self._disputed.remove(low, high):
-            self._gathered[Outcome.SETTLE].add(a, b)
-        for item in self._unanswered:
-            if item.outcome is not Outcome.RELEASE:
-                for a, b in RangeSet(item.ranges).remove(low, high):
-                    self._gathered[item.outcome].add(a, b)
+    def _on_duplicates(self, asked: list[Range], fresh: list[Range], outlet: Outlet) -> None:
+        self.duplicates += sum(high - low for low, high in asked) - sum(b - a for a, b in fresh)
+        for low, high in asked:
+            for a, b in self._disputed.remove(low, high):
+                self._gathered[Outcome.SETTLE].add(a, b)
+            for item in self._unanswered:
+                if item.outcome not in _GIVEN_BACK:
+                    for a, b in item.ranges.overlap(low, high):
+                        self._gathered[item.outcome].add(a, b)
         self.flush(outlet)
 
     def on_settled(self, frame: frames.Settled, outlet: Outlet) -> None:
@@ -288,13 +307,13 @@ class ConsumerWindow:
         lost: list[Range] = []
         while self._unanswered and self._unanswered[0].number <= frame.number:
             item = self._unanswered.popleft()
-            if item.outcome is not Outcome.RELEASE:  # a release that is lost was done by an earlier sending of it
+            if item.outcome not in _GIVEN_BACK:  # a release that is lost was done by an earlier sending of it
                 lost += [part for low, high in frame.lost for part in item.ranges.remove(low, high)]
         for low, high in lost:
             self._disputed.add(low, high)
         while len(self._disputed) > DISPUTED_MAX:
             self._disputed.remove(*(self._disputed.first() or (0, 0)))
-        still = [item.ranges for item in self._unanswered if item.outcome is not Outcome.RELEASE]
+        still = [item.ranges for item in self._unanswered if item.outcome not in _GIVEN_BACK]
         still += [self._gathered[Outcome.SETTLE], self._gathered[Outcome.REJECT], self._disputed]
         self._owed = RangeSet(part for ranges in still for part in ranges)
         if lost:
@@ -318,6 +337,18 @@ class ConsumerWindow:
         return RemoteProtocolError(
             code, f"session {self.session}, consumer {self.number} on '{self._request.destination}': broker {what}"
         )
+
+
+def _are_positions(frame: frames.Deliver, count: int) -> bool:
+    """Whether `ranges` is empty, or ascends from `position` and has one position for each message."""
+    at = frame.position
+    for low, high in frame.ranges:
+        if not at <= low < high:
+            return False
+        at = high
+    return not frame.ranges or (
+        frame.ranges[0][0] == frame.position and sum(high - low for low, high in frame.ranges) == count
+    )
 
 
 def check_prefetch(prefetch: int) -> None:

@@ -150,6 +150,7 @@ class Settle:
     settled: Sequence[Range] = ()
     rejected: Sequence[Range] = ()
     released: Sequence[Range] = ()
+    returned: Sequence[Range] = ()  # as if they had never been delivered
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +326,7 @@ class MessagesArrived:
     redeliveries: list[int]
     low: int
     high: int
+    positions: Sequence[int] = ()  # of all messages of the batch, when they are not consecutive
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ limits, 256 KiB of bodies and 16,384 messages. A single message may cost more; i
 
 Options are sparse: a plain message costs one append, and columns are built only for a batch that needs them.
 """
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from angarium.core.wire.batch import NO_COLUMNS, PRIORITY_DEFAULT, MessageColumns, pack
@@ -12,7 +14,7 @@ from angarium.core.wire.batch import NO_COLUMNS, PRIORITY_DEFAULT, MessageColumn
 BATCH_COST_MAX = 256 * 1024
 MESSAGE_COST = 16
 BATCH_MESSAGES_MAX = BATCH_COST_MAX // MESSAGE_COST
-_COLUMNS_BYTES_MAX = 21 - MESSAGE_COST  # offsets and all optional columns take at most 21 bytes for each message ...
+_COLUMNS_BYTES_MAX = 29 - MESSAGE_COST  # offsets and all optional columns take at most 29 bytes for each message ...
 _BATCH_BYTES_OVERHEAD_MAX = 128  # ... and the header, the extra offsets and the padding no more than this
 
 
@@ -23,6 +25,8 @@ class Options(NamedTuple):
     expiry_ms: int = 0
     headers: bytes = b""  # a MessagePack map, or nothing
     properties: bytes = b""  # the same
+    due_ms: int = 0  # not delivered before
+    announcements: int = 0  # bits of Columns, for what is in the headers
 
 
 _DEFAULTS = Options()
@@ -68,10 +72,14 @@ class Gathered:
 
     def _columns(self) -> MessageColumns:
         get, indices = self.options.get, range(len(self.bodies))
-        priorities, expiries_ms, headers, properties = zip(*(get(i, _DEFAULTS) for i in indices), strict=True)
+        priorities, expiries_ms, headers, properties, dues_ms, announcements = zip(
+            *(get(i, _DEFAULTS) for i in indices), strict=True
+        )
         return MessageColumns(
             priorities=priorities if any(p != PRIORITY_DEFAULT for p in priorities) else None,
             expiries_ms=expiries_ms if any(expiries_ms) else None,
             headers=headers if any(headers) else None,
             properties=properties if any(properties) else None,
+            dues_ms=dues_ms if any(dues_ms) else None,
+            announcements=reduce(or_, announcements),
         )

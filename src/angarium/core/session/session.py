@@ -20,7 +20,7 @@ from angarium.core.ids import GLOBAL_ID_BYTES, GlobalIds
 from angarium.core.names import check_name
 from angarium.core.session.events import AskNode, Command, SendFrame, SessionSettings, ToBus
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch
+from angarium.core.wire.batch import Batch, Columns
 from angarium.core.wire.frames import Frame
 
 _NUMBER_MAX = (1 << 32) - 1
@@ -167,6 +167,8 @@ class Session:
         assert isinstance(link.open, frames.ProducerOpen)
         if batch.producer != link.open.identity:
             raise RemoteProtocolError("bad-batch", "batch carries the identity of another producer")
+        if batch.columns & Columns.SEQUENCE:
+            raise RemoteProtocolError("bad-batch", "a producer's sequences have no gaps: publish without that column")
         self._check_bodies(batch)
         self._unconfirmed_bytes += len(payload)
         if self._unconfirmed_bytes > self._settings.unconfirmed_bytes_max + self._settings.frame_bytes_max:

@@ -28,6 +28,7 @@ class Outcome(IntEnum):
     SETTLE = 1  # done with: never delivered again
     REJECT = 2  # cannot be processed: taken off the subscription and counted as rejected
     RELEASE = 3  # give it back: delivered again, with a higher redelivery count
+    RETURN = 4  # give it back as if it had never been delivered
 
 
 class Start(IntEnum):
@@ -51,6 +52,7 @@ class Hello(Frame, frozen=True):
     version: int
     client: str  # free text for people: program and host
     product: str  # library and version
+    identity: bytes = b""  # of the connection, as the Welcome of an earlier link told it; empty: a new one
 
 
 class Welcome(Frame, frozen=True):
@@ -65,6 +67,7 @@ class Welcome(Frame, frozen=True):
     unconfirmed_bytes_max: int  # of published and unconfirmed batches in one session
     heartbeat_s: float  # the client manager sends something at least this often
     addresses: list[str] = []  # other client managers of the cluster
+    identity: bytes = b""  # of the connection: the client repeats it when it connects again
 
 
 class Ping(Frame, frozen=True):
@@ -100,6 +103,7 @@ class Failure(Frame, frozen=True):
 class SessionOpen(Frame, frozen=True):
     kind = 10
     identity: bytes = b""  # empty: a new session; else the one to resume
+    transacted: bool = False  # it sends and settles by Commit only
 
 
 class SessionOpened(Frame, frozen=True):
@@ -217,6 +221,11 @@ class ConsumerOpen(Frame, frozen=True):
     held: list[Range] = []
     next_position: int = -1  # of a resumed, not durable subscription: the first position not yet received
     attachment: bytes = b""  # on the bus: of the session to this connection; the answer repeats it
+    selector: str = ""  # only messages that it is true of; empty: all
+    shared: bool = False  # a subscription that several consumers divide among them
+    durable: bool = True  # of a named subscription: it stays when nobody consumes from it
+    no_local: bool = False  # nothing that the same connection has sent
+    exclusive: bool = False  # one consumer at a time; the others wait
 
 
 class ConsumerOpened(Frame, frozen=True):
@@ -236,12 +245,13 @@ class Credit(Frame, frozen=True):
 
 
 class Deliver(Frame, frozen=True):
-    """Payload: one batch; its messages have the positions `position`, `position` + 1, ..."""
+    """Payload: one batch; its messages have the positions `position`, `position` + 1, ..., or those in `ranges`."""
 
     kind = 33
     consumer: int
     position: int
     redeliveries: list[int] = []  # how often each was delivered before; empty: never
+    ranges: list[Range] = []  # positions of the messages in order, ascending, when they are not consecutive
 
 
 class Settle(Frame, frozen=True):
@@ -279,6 +289,23 @@ class ConsumerClosed(Frame, frozen=True):
     reason: str = ""
 
 
+class Recover(Frame, frozen=True):
+    """Everything that the consumer holds goes back, what is in `seen` with a higher redelivery count."""
+
+    kind = 38
+    consumer: int
+    number: int  # 1, 2, 3, ... within the consumer
+    seen: list[Range]
+
+
+class Recovered(Frame, frozen=True):
+    """What was delivered before this is void; it comes again after it."""
+
+    kind = 39
+    consumer: int
+    number: int
+
+
 # -- administration ------------------------------------------------------------------------------
 
 
@@ -297,6 +324,34 @@ class Reply(Frame, frozen=True):
     code: str  # empty: done
     reason: str
     result: Any = None
+
+
+# -- transactions --------------------------------------------------------------------------------
+
+
+class Commit(Frame, frozen=True):
+    """Sends and settlements of a session, all or nothing. Payload: the batches, one after the other."""
+
+    kind = 60
+    number: int  # 1, 2, 3, ... within the session; one that is sent again is done once
+    publishes: list[tuple[int, int]]  # producer, bytes of its batch in the payload
+    settles: list[tuple[int, list[Range]]]  # consumer, positions
+
+
+class Committed(Frame, frozen=True):
+    """All of it is durable."""
+
+    kind = 61
+    number: int
+
+
+class Aborted(Frame, frozen=True):
+    """Nothing of it was done; what it would have settled goes back."""
+
+    kind = 62
+    number: int
+    code: str
+    reason: str
 
 
 # -- between client manager and message manager, on the bus only -----------------------------------
@@ -343,7 +398,9 @@ FRAMES: dict[int, type[Frame]] = {
         SessionOpen, SessionOpened, SessionClose, SessionClosed,
         ProducerOpen, ProducerOpened, Publish, Confirm, Refuse, Block, Unblock, ProducerClose, ProducerClosed,
         ConsumerOpen, ConsumerOpened, Credit, Deliver, Settle, Settled, ConsumerClose, ConsumerClosed,
+        Recover, Recovered,
         Request, Reply,
         Locate, Located, SessionEnded, Stall,
+        Commit, Committed, Aborted,
     )
 }  # fmt: skip
