@@ -13,6 +13,7 @@ import typer
 
 import angarium
 from angarium.cli import failure, options, output, streams
+from angarium.client.destination import name_of
 from angarium.core.ids import format_id
 
 PREFETCH_MAX = 5_000
@@ -139,7 +140,7 @@ def _as_json(message: angarium.Message) -> bytes:
             "expires_ms": message.expires_ms,
             "redelivery_count": message.redelivery_count,
             "correlation_id": message.correlation_id,
-            "reply_to": message.reply_to,
+            "reply_to": name_of(message.reply_to) if message.reply_to is not None else None,
             "type": message.type,
             "properties": message.properties,
             **body_as_json(message.body),

@@ -8,7 +8,7 @@ raises `Unavailable` when that is over; Ctrl-C ends it.
 import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 from angarium.client import connection as asynchronous
 from angarium.client import session as asynchronous_session
@@ -17,11 +17,10 @@ from angarium.client.blocking_loop import LoopThread
 from angarium.client.blocking_sending import Sender, Sending
 from angarium.client.connection import CLOSE_TIMEOUT_S, RECONNECT_DEFAULT, Answer
 from angarium.client.destination import Destination, resolve
-from angarium.client.fields import Body, Properties, body_bytes, make_options
+from angarium.client.fields import Body, MessageFields, encode_body, make_options
 from angarium.client.session import PREFETCH_DEFAULT
 from angarium.core.client.reconnect import ReconnectPolicy
 from angarium.core.errors import AngariumError
-from angarium.core.wire.batch import PRIORITY_DEFAULT
 
 __all__ = ["Connection", "Consumer", "Message", "Sending", "Session", "connect"]
 
@@ -114,25 +113,17 @@ class Session:
         destination: Destination,
         body: Body,
         *,
-        properties: Properties | None = None,
-        priority: int = PRIORITY_DEFAULT,
-        ttl_s: float | None = None,
-        correlation_id: str | bytes | None = None,
-        reply_to: str | None = None,
-        type: str | None = None,
         timeout_s: float | None = None,
+        **fields: Unpack[MessageFields],
     ) -> Sending:
-        """Queue one message; `result()` of what is returned waits for the confirm.
+        """Queue one message; `result()` of what is returned waits for the confirm. See `angarium.Session.send`.
 
         Blocks while the send buffer is full, `timeout_s` at most. Raises `Rejected` for what can never be sent.
         """
         self._session.check_usable()
         _resolved(destination)
-        options = make_options(
-            body, now_ms=int(time.time() * 1000), properties=properties, priority=priority, ttl_s=ttl_s,
-            correlation_id=correlation_id, reply_to=reply_to, type=type,
-        )  # fmt: skip
-        packed = body_bytes(body)
+        packed, content = encode_body(body)
+        options = make_options(content, now_ms=int(time.time() * 1000), **fields)
         if len(packed) > self._connection.limits.body_bytes_max:
             self._connection.limits.check(str(destination), len(packed), 0)
         return self._sender.put(destination, packed, options, timeout_s)
@@ -142,18 +133,14 @@ class Session:
         destination: Destination,
         bodies: Iterable[Body],
         *,
-        properties: Properties | None = None,
-        priority: int = PRIORITY_DEFAULT,
-        ttl_s: float | None = None,
         timeout_s: float | None = None,
+        **fields: Unpack[MessageFields],
     ) -> int:
         """Send all, in bounded memory, and wait for all confirms; returns how many. Raises the first failure.
         `timeout_s` bounds each wait, for room and for the last confirms."""
         count = 0
         for body in bodies:
-            self.send(
-                destination, body, properties=properties, priority=priority, ttl_s=ttl_s, timeout_s=timeout_s
-            )
+            self.send(destination, body, timeout_s=timeout_s, **fields)
             count += 1
         self.flush(timeout_s)
         return count

@@ -20,6 +20,10 @@ class Topic(msgspec.Struct, frozen=True):
 Destination = str | Queue | Topic  # a string: whatever exists under that name; a queue is created if nothing does
 
 
+def name_of(destination: Destination) -> str:
+    return destination if isinstance(destination, str) else destination.name
+
+
 def resolve(destination: Destination) -> tuple[str, DestinationKind]:
     """Name and kind as the protocol has them; raise `Rejected` for a name that cannot be."""
     match destination:

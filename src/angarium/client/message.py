@@ -5,18 +5,30 @@ into its columns only when a field of theirs is read.
 """
 from collections.abc import Awaitable, Iterator, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from angarium.client.fields import decode_map
-from angarium.core.ids import message_id
+from angarium.client.destination import Destination
+from angarium.client.fields import (
+    PERSISTENT,
+    MessageFields,
+    decode_body,
+    decode_map,
+    decode_properties,
+    decode_reply_to,
+)
+from angarium.client.values import TypedMap, TypedStream
+from angarium.core.errors import Rejected
+from angarium.core.ids import format_id, message_id
 from angarium.core.ranges import RangeSet
 from angarium.core.wire.batch import PRIORITY_DEFAULT, Batch
 from angarium.core.wire.frames import Outcome
 
 if TYPE_CHECKING:
     from angarium.client.consumer import Consumer
+
+_SENT_ON = ("correlation_id", "type", "group", "group_sequence", "deduplication_id", "last_value_key")
 
 
 class Delivery:
@@ -45,9 +57,6 @@ class Delivery:
 
     def headers(self, index: int) -> dict[str, Any]:
         return decode_map(self.batch.headers_of(index))
-
-    def properties(self, index: int) -> dict[str, Any]:
-        return decode_map(self.batch.properties_of(index))
 
     def priority(self, index: int) -> int:
         if self._priorities is None:
@@ -88,14 +97,48 @@ class Message(msgspec.Struct, gc=False, eq=False):
         """Give it back: it is delivered again, to whoever comes first, with a higher redelivery count."""
         return self.delivery.consumer.settle(self, Outcome.RELEASE)
 
+    # -- the body --------------------------------------------------------------------------------
+
+    @property
+    def content(self) -> str | None:
+        """What the body is: None (bytes), `text`, `map`, `stream`, or `plain` (there is none)."""
+        return self._header("content")
+
+    @property
+    def value(self) -> Any:
+        """The body as it was sent: bytes, str, a TypedMap, a TypedStream, or None."""
+        return decode_body(self.body, self.content)
+
     @property
     def text(self) -> str:
         return self.body.decode()
 
     @property
+    def map(self) -> TypedMap:
+        return self._body_as("map")  # type: ignore[no-any-return]
+
+    @property
+    def stream(self) -> TypedStream:
+        """Each time a new one, which reads from the beginning."""
+        return self._body_as("stream")  # type: ignore[no-any-return]
+
+    def _body_as(self, content: str) -> Any:
+        if self.content != content:
+            raise Rejected("bad-conversion", f"{self} has a body of content {self.content!r}, not {content!r}")
+        return decode_body(self.body, content)
+
+    # -- what else it carries --------------------------------------------------------------------
+
+    @property
     def id(self) -> bytes:
+        """24 bytes, the same in every delivery."""
         batch = self.delivery.batch
         return message_id(batch.producer, batch.sequence(self.index))
+
+    @property
+    def id_text(self) -> str:
+        """The id as people and selectors see it: `ID:` and letters."""
+        return format_id(self.id)
 
     @property
     def destination(self) -> str:
@@ -116,6 +159,18 @@ class Message(msgspec.Struct, gc=False, eq=False):
         return self.delivery.expires_ms(self.index)
 
     @property
+    def due_ms(self) -> int:
+        """It was not to be delivered before: milliseconds since 1970. Without a delay, when it was sent."""
+        dues_ms = self.delivery.batch.dues_ms()
+        due_ms = int(dues_ms[self.index]) if dues_ms is not None else 0
+        return due_ms or self.timestamp_ms
+
+    @property
+    def delivery_mode(self) -> str:
+        """`persistent` or `non-persistent`."""
+        return self._header("delivery_mode") or PERSISTENT
+
+    @property
     def redelivery_count(self) -> int:
         redeliveries = self.delivery.redeliveries
         return redeliveries[self.index] if redeliveries else 0
@@ -125,25 +180,57 @@ class Message(msgspec.Struct, gc=False, eq=False):
         return self.redelivery_count > 0
 
     @property
-    def properties(self) -> dict[str, Any]:
-        return self.delivery.properties(self.index)
+    def delivery_count(self) -> int:
+        """How often it was delivered, this time included."""
+        return self.redelivery_count + 1
+
+    @property
+    def properties(self) -> TypedMap:
+        return decode_properties(self.delivery.batch.properties_of(self.index))
 
     @property
     def correlation_id(self) -> str | bytes | None:
-        return self.delivery.headers(self.index).get("correlation_id")
+        return self._header("correlation_id")
 
     @property
-    def reply_to(self) -> str | None:
-        return self.delivery.headers(self.index).get("reply_to")
+    def reply_to(self) -> Destination | None:
+        return decode_reply_to(self.delivery.headers(self.index))
 
     @property
     def type(self) -> str | None:
-        return self.delivery.headers(self.index).get("type")
+        return self._header("type")
 
     @property
-    def content(self) -> str | None:
-        """`text` if it was sent as a str."""
-        return self.delivery.headers(self.index).get("content")
+    def group(self) -> str | None:
+        return self._header("group")
+
+    @property
+    def group_sequence(self) -> int | None:
+        return self._header("group_sequence")
+
+    @property
+    def deduplication_id(self) -> str | None:
+        return self._header("deduplication_id")
+
+    @property
+    def last_value_key(self) -> str | None:
+        return self._header("last_value_key")
+
+    def _header(self, name: str) -> Any | None:
+        return self.delivery.headers(self.index).get(name)
+
+    def fields(self) -> MessageFields:
+        """What its sender said with it, for sending it on: `session.send(other, message.value, **message.fields())`.
+
+        Without what each sending says anew: priority, delivery mode, when it expires and when it is due.
+        """
+        headers = self.delivery.headers(self.index)
+        fields: dict[str, Any] = {name: headers[name] for name in _SENT_ON if name in headers}
+        if (reply_to := decode_reply_to(headers)) is not None:
+            fields["reply_to"] = reply_to
+        if properties := self.properties:
+            fields["properties"] = dict(properties)
+        return cast(MessageFields, fields)
 
     @property
     def lost(self) -> bool:

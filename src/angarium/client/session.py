@@ -2,20 +2,19 @@
 import asyncio
 import time
 from collections.abc import AsyncIterable, Iterable
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from angarium.client.buffer import SendBuffer, SendCommand
 from angarium.client.consumer import Consumer
 from angarium.client.destination import Destination, Topic, resolve
 from angarium.client.ended import ended_error
-from angarium.client.fields import Body, Properties, body_bytes, make_options
+from angarium.client.fields import Body, MessageFields, encode_body, make_options
 from angarium.client.message import Message
 from angarium.client.sending import Sending
 from angarium.core.client import events
 from angarium.core.client.gathered import MESSAGE_COST, Options
 from angarium.core.errors import AngariumError, LocalProtocolError, Rejected, Unavailable
 from angarium.core.names import check_name
-from angarium.core.wire.batch import PRIORITY_DEFAULT
 from angarium.core.wire.frames import Start
 
 if TYPE_CHECKING:
@@ -63,40 +62,20 @@ class Session:
 
     # -- sending ---------------------------------------------------------------------------------
 
-    def send(
-        self,
-        destination: Destination,
-        body: Body,
-        *,
-        properties: Properties | None = None,
-        priority: int = PRIORITY_DEFAULT,
-        ttl_s: float | None = None,
-        correlation_id: str | bytes | None = None,
-        reply_to: str | None = None,
-        type: str | None = None,
-    ) -> Sending:
+    def send(self, destination: Destination, body: Body, **fields: Unpack[MessageFields]) -> Sending:
         """Queue one message and return at once; `await` the result for the confirm.
 
-        Raises `Rejected` for what can never be sent, and `Unavailable` when 64 MiB or 1,000,000 messages wait already:
-        then await something first, such as `flush`.
+        `body` is bytes, str (text), a dict (map), a list or tuple (stream) or None (plain); `MessageFields` says what
+        else it may have. Raises `Rejected` for what can never be sent, and `Unavailable` when 64 MiB or 1,000,000
+        messages wait already: then await something first, such as `flush`.
         """
         outbox = self._outboxes.get(destination)
         if outbox is None:
             outbox = self._buffer.open(destination)
-        if (
-            body.__class__ is not bytes
-            or priority != PRIORITY_DEFAULT
-            or properties is not None
-            or ttl_s is not None
-            or correlation_id is not None
-            or reply_to is not None
-            or type is not None
-        ):
-            options = make_options(
-                body, now_ms=int(time.time() * 1000), properties=properties, priority=priority, ttl_s=ttl_s,
-                correlation_id=correlation_id, reply_to=reply_to, type=type,
-            )  # fmt: skip
-            return self.send_with(destination, body_bytes(body), options)
+        if fields or not isinstance(body, bytes):
+            packed, content = encode_body(body)
+            options = make_options(content, now_ms=int(time.time() * 1000), **fields)
+            return self.send_with(destination, packed, options)
         cost = len(body) + MESSAGE_COST
         outbox.room -= cost
         if outbox.room < 0:
@@ -122,28 +101,22 @@ class Session:
         return Sending(outbox, outbox.sequence)
 
     async def send_many(
-        self,
-        destination: Destination,
-        bodies: Iterable[Body] | AsyncIterable[Body],
-        *,
-        properties: Properties | None = None,
-        priority: int = PRIORITY_DEFAULT,
-        ttl_s: float | None = None,
+        self, destination: Destination, bodies: Iterable[Body] | AsyncIterable[Body], **fields: Unpack[MessageFields]
     ) -> int:
         """Send all, in bounded memory, and wait for all confirms; returns how many. Raises the first failure."""
         count = 0
         if isinstance(bodies, AsyncIterable):
             async for body in bodies:
                 await self.room()
-                self.send(destination, body, properties=properties, priority=priority, ttl_s=ttl_s)
+                self.send(destination, body, **fields)
                 count += 1
         else:
             for body in bodies:
                 try:
-                    self.send(destination, body, properties=properties, priority=priority, ttl_s=ttl_s)
+                    self.send(destination, body, **fields)
                 except Unavailable:
                     await self.room()
-                    self.send(destination, body, properties=properties, priority=priority, ttl_s=ttl_s)
+                    self.send(destination, body, **fields)
                 count += 1
                 if count % _TURN_MESSAGES == 0:
                     await asyncio.sleep(0)

@@ -346,7 +346,7 @@ class Committed(Frame, frozen=True):
 
 
 class Aborted(Frame, frozen=True):
-    """Nothing of it was done; what it would have settled goes back."""
+    """Nothing of it was done: the client still holds what it would have settled, and gives it back with Recover."""
 
     kind = 62
     number: int
