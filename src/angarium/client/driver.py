@@ -16,6 +16,7 @@ from angarium.core.wire.codec import FrameParser
 
 FRAME_BYTES_MAX = 256 * 1024 * 1024  # a frame longer than this is not a broker's
 READ_BYTES = 512 * 1024
+START_BYTES = 16  # enough to recognise other protocols
 CLOSE_TIMEOUT_S = 2.0  # for the last bytes to leave after Goodbye
 _KEEPALIVE = (
     (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
@@ -78,7 +79,7 @@ class Link(asyncio.BufferedProtocol):
         try:
             frames = self._parser.feed(self._view[:nbytes])
         except RemoteProtocolError as error:
-            driver.handle(events.InputViolated(error.code, error.reason))
+            driver.handle(events.InputViolated(error.code, error.reason, bytes(self._view[: min(nbytes, START_BYTES)])))
             return
         if frames:
             driver.flush_now()  # what was settled before this input is told before it

@@ -80,9 +80,9 @@ class ConnectionMachine:
         self._request_last = 0
         self._give_up_at: float | None = None  # no connection until then: fail
         self._was_ready = False
-        self._loss = "not tried yet"  # why there is no connection
         self._attempt_at = 0.0  # WAITING: when to connect
-        self._attempt_until = 0.0  # CONNECTING, GREETING: when to give the attempt up
+        self._attempt_s = 0.0  # CONNECTING, GREETING: how long the attempt may take
+        self._attempt_until = 0.0  # ... and until when
         self._ready_at = 0.0
         self._heartbeat_s = 0.0
         self._sent_at = 0.0
@@ -164,9 +164,9 @@ class ConnectionMachine:
                 self._outlet.is_writable = True
                 for session in self._sessions.values():
                     session.pump(self._outlet)
-            case events.InputViolated(code=code, reason=reason):
+            case events.InputViolated():
                 self._require(event, State.GREETING, State.READY)
-                self._violated(RemoteProtocolError(code, reason))
+                self._on_garbled(event, now)
             case events.CloseConnection(reason=reason):
                 if self.state in (State.GREETING, State.READY):
                     self._outlet.send(0, frames.Goodbye(reason))
@@ -225,29 +225,32 @@ class ConnectionMachine:
 
     def _connect(self, now: float) -> None:
         self.state = State.CONNECTING
-        self._attempt_until = now + self._policy.attempt_timeout_s
+        self._attempt_s = self._route.attempt_s(None if self._give_up_at is None else self._give_up_at - now)
+        self._attempt_until = now + self._attempt_s
         address = self._route.current()
         self._outlet.tell(events.Connect(address.host, address.port))
 
     def _lose(self, reason: str, now: float, *, going: bool = False) -> None:
         """The transport is gone or given up: clean up after it, and plan the next attempt."""
-        self._loss = f"{self._route.current()}: {reason}"
+        loss = f"{self._route.current()}: {reason}"
         self._outlet.forget_buffers()
         if self.state is State.READY:
-            delay_s = self._route.lost(lasted_s=now - self._ready_at, going=going)
-            self._outlet.tell(events.ConnectionLost(self._loss))
+            delay_s = self._route.lost(reason, lasted_s=now - self._ready_at, going=going)
+            self._outlet.tell(events.ConnectionLost(loss))
             for session in list(self._sessions.values()):
                 session.disconnected(self._outlet)
                 self._forget_if_ended(session)
             for number in sorted(self._asked):
-                self._outlet.tell(events.RequestLost(number, self._loss))
+                self._outlet.tell(events.RequestLost(number, loss))
             self._asked.clear()
             if self._policy.give_up_after_s is not None:
                 self._give_up_at = now + self._policy.give_up_after_s
         else:
-            delay_s = self._route.failed()
+            delay_s = self._route.failed(reason)
         self.state = State.WAITING
         self._attempt_at = now + delay_s
+        if not self._was_ready and not self._policy.is_patient and self._route.is_tried:
+            self._give_up_at = now
 
     def _end(self, reason: str, *, abort: bool = False) -> None:
         if self.state in _LINKED:
@@ -258,6 +261,23 @@ class ConnectionMachine:
     def _fail(self, error: AngariumError) -> None:
         self._end(str(error))
         self._outlet.tell(events.ConnectionFailed(error))
+
+    def _silence(self) -> str:
+        what = "no answer" if self.state is State.CONNECTING else "no greeting"
+        return f"{what} within {self._attempt_s:.3g} s"
+
+    def _on_garbled(self, event: events.InputViolated, now: float) -> None:
+        """Before Welcome the peer may be no broker at all, and another address may have one. One that was there before
+        may be hidden by a proxy, which answers in its own words while the broker restarts."""
+        if self.state is State.READY:
+            self._violated(RemoteProtocolError(event.code, event.reason))
+            return
+        reason = self._route.note_foreign(event.start)
+        if self._route.is_foreign and not self._was_ready:
+            self._fail(RemoteProtocolError("not-a-broker", f"no broker at {self._route}"))
+            return
+        self._lose(reason, now)
+        self._outlet.tell(events.CloseTransport(reason, abort=True))
 
     def _violated(self, error: RemoteProtocolError) -> None:
         self._outlet.send(0, frames.Failure(error.code, error.reason))
@@ -294,12 +314,14 @@ class ConnectionMachine:
             session.give_up(self._outlet)
             del self._sessions[session.number]
         if self._give_up_at is not None and now >= self._give_up_at:
+            if self.state in (State.CONNECTING, State.GREETING):
+                self._route.note(self._silence())
             what = "no broker answered at" if not self._was_ready else "no broker came back at"
-            self._fail(Unavailable(f"{what} {self._route}; the last reason was {self._loss}"))
+            self._fail(Unavailable(f"{what} {self._route}"))
         elif self.state is State.WAITING and now >= self._attempt_at:
             self._connect(now)
         elif self.state in (State.CONNECTING, State.GREETING) and now >= self._attempt_until:
-            reason = f"no answer within {self._policy.attempt_timeout_s:g} s"
+            reason = self._silence()
             self._lose(reason, now)
             self._outlet.tell(events.CloseTransport(reason, abort=True))
         elif self.state is State.READY and now >= self._silent_until:

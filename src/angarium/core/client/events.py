@@ -46,6 +46,7 @@ class InputViolated:
 
     code: str
     reason: str
+    start: bytes = b""  # of the offending input, to guess what the peer speaks
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,9 @@
 Attempts go round the configured addresses and those that brokers have named. Between attempts the delay doubles from
 `delay_first_s` to `delay_max_s`, each time multiplied by a random factor between 0.5 and 1.5, so that the clients of a
 broker that died do not come back in step. A connection that lasted `STABLE_AFTER_S` starts the doubling afresh.
+
+A search with an end shares the time that is left among the addresses that it has not tried yet: one that accepts and
+stays silent does not keep us from the next.
 """
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +16,11 @@ from angarium.core.errors import LocalProtocolError
 PORT_DEFAULT = 4560
 ADDRESSES_MAX = 64
 STABLE_AFTER_S = 1.0
+ATTEMPT_S_MIN = 0.1  # however little of a search's time is left
 _SCHEME = "angarium://"
+_TONGUES = {
+    b"HTTP/": "HTTP", b"SSH-": "SSH", b"\x15\x03": "TLS", b"\x16\x03": "TLS", b"AMQP": "AMQP", b"INFO {": "NATS",
+}  # fmt: skip
 
 
 class Chance(Protocol):
@@ -29,6 +36,8 @@ class ReconnectPolicy:
     delay_max_s: float = 1.0
     attempt_timeout_s: float = 5.0  # one attempt: transport and handshake
     give_up_after_s: float | None = None  # without a connection for so long, fail for good; None: never
+    # Until the first connection, try again what failed. False: each address once, for a person who mistyped it.
+    is_patient: bool = True
 
 
 class Address(NamedTuple):
@@ -65,9 +74,32 @@ class Route:
         self._chance = chance
         self._at = 0
         self._failures = 0
+        self._reasons: dict[Address, str] = {}  # why the present search has not found a broker there
+        self._foreign: set[Address] = set()  # where something else than a broker answered
 
     def __str__(self) -> str:
-        return ", ".join(map(str, self._addresses))
+        """The addresses, and what came of them in the present search."""
+        return ", ".join(
+            f"{address} ({self._reasons[address]})" if address in self._reasons else str(address)
+            for address in self._addresses
+        )
+
+    @property
+    def is_tried(self) -> bool:
+        """The present search has tried each address."""
+        return len(self._reasons) == len(self._addresses)
+
+    @property
+    def is_foreign(self) -> bool:
+        """At no address there is a broker."""
+        return len(self._foreign) == len(self._addresses)
+
+    def attempt_s(self, left_s: float | None) -> float:
+        """How long the next attempt may take, with so much left of the search; None: it has no end."""
+        if left_s is None:
+            return self._policy.attempt_timeout_s
+        untried = max(1, len(self._addresses) - len(self._reasons))
+        return max(ATTEMPT_S_MIN, min(self._policy.attempt_timeout_s, left_s / untried))
 
     def current(self) -> Address:
         return self._addresses[self._at]
@@ -82,13 +114,28 @@ class Route:
             if address not in self._addresses and len(self._addresses) < ADDRESSES_MAX:
                 self._addresses.append(address)
 
-    def failed(self) -> float:
+    def note(self, reason: str) -> None:
+        """Why there is no connection with the current address."""
+        self._reasons[self.current()] = reason
+
+    def note_foreign(self, start: bytes) -> str:
+        """What answers at the current address is no broker; the reason, with what its first bytes tell."""
+        tongue = next((f": it speaks {name}" for prefix, name in _TONGUES.items() if start.startswith(prefix)), "")
+        reason = f"not an Angarium broker{tongue}"
+        self._foreign.add(self.current())
+        self.note(reason)
+        return reason
+
+    def failed(self, reason: str) -> float:
         """The attempt came to nothing: go on to the next address, in so many seconds."""
+        self.note(reason)
         self._at = (self._at + 1) % len(self._addresses)
         return self._delay_s()
 
-    def lost(self, *, lasted_s: float, going: bool) -> float:
+    def lost(self, reason: str, *, lasted_s: float, going: bool) -> float:
         """A connection ended: the same address again, unless it did not last or that broker said it is `going`."""
+        self._reasons = {self.current(): reason}
+        self._foreign.clear()
         if lasted_s >= STABLE_AFTER_S:
             self._failures = 0
         if going or lasted_s < STABLE_AFTER_S:
