@@ -5,8 +5,10 @@ may be used from any thread. Sending and settling only append to a list and wake
 ready as a whole: so neither costs a change of threads for each message. Whatever waits takes `timeout_s` and
 raises `Unavailable` when that is over; Ctrl-C ends it.
 """
+import atexit
 import time
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Literal, Self, Unpack
 
@@ -17,13 +19,15 @@ from angarium.client.blocking_loop import LoopThread
 from angarium.client.blocking_sending import Sender, Sending
 from angarium.client.connection import CLOSE_TIMEOUT_S, RECONNECT_DEFAULT, Answer
 from angarium.client.destination import Destination, resolve
+from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
 from angarium.client.fields import Body, MessageFields, encode_body, make_options
 from angarium.client.session import PREFETCH_DEFAULT
 from angarium.core.client.reconnect import ReconnectPolicy
-from angarium.core.errors import AngariumError
+from angarium.core.errors import AngariumError, Unavailable
 
 __all__ = ["Connection", "Consumer", "Message", "Sending", "Session", "connect"]
 
+EXIT_TIMEOUT_S = 5.0  # to confirm what was sent, when a program ends without closing its connection
 _resolved = lru_cache(maxsize=1_024)(resolve)
 
 
@@ -46,11 +50,17 @@ class Connection:
     def __init__(self, connection: asynchronous.Connection) -> None:
         self._connection = connection
         self._thread = LoopThread("angarium-client")
+        self._sessions: set[Session] = set()  # not closed
         try:
             self._thread.run(connection.open())
         except BaseException:
             self._thread.stop()
             raise
+        _open.add(self)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._thread.is_stopped else "connected" if self.is_connected else "not connected"
+        return f"<blocking.Connection to node {self.node!r}, {state}>"
 
     @property
     def node(self) -> str:
@@ -67,7 +77,9 @@ class Connection:
         async def session() -> asynchronous_session.Session:
             return self._connection.session(consumer_type=ThreadedConsumer)
 
-        return Session(self._thread, self._thread.run(session()), self._connection)
+        made = Session(self._thread, self._thread.run(session()), self._connection, self._sessions.discard)
+        self._sessions.add(made)
+        return made
 
     def request(
         self, command: str, arguments: dict[str, Any] | None = None, timeout_s: float | None = None
@@ -75,36 +87,58 @@ class Connection:
         """One administration command; see `angarium.Connection.request`."""
         return self._thread.run(self._connection.request(command, arguments), timeout_s, what=command)
 
-    def close(self) -> None:
-        """Close every session, waiting for confirms, then the connection."""
+    def close(self, timeout_s: float | None = None) -> None:
+        """Close every session, waiting for confirms, then the connection; raises what a session's closing raises.
+        `timeout_s`: instead of `close_timeout_s`."""
         if self._thread.is_stopped:
             return
+        failure: AngariumError | None = None
         try:
-            self._thread.run(self._connection.close())
+            for session in list(self._sessions):
+                try:
+                    session.close(timeout_s)
+                except AngariumError as error:
+                    failure = failure or error
+            self._thread.run(self._connection.close(timeout_s))
         finally:
+            _open.discard(self)
             self._thread.stop()
+        if failure is not None:
+            raise failure
+
+    def close_at_exit(self) -> None:
+        """The program ends without having closed it: confirm what can be confirmed soon, and say what could not."""
+        warnings.warn(f"{self!r} was not closed: use `with`, or call its close()", ResourceWarning, stacklevel=2)
+        try:
+            self.close(EXIT_TIMEOUT_S)
+        except AngariumError as error:
+            warnings.warn(f"{self!r} was not closed in time: {error}", RuntimeWarning, stacklevel=2)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        try:
-            self.close()
-        except AngariumError:
-            if error is None:  # else the application's own error is the one to see
-                raise
+        _leave(self.close, error)
 
 
 class Session:
     """Made by `Connection.session`. What one thread sends to one destination stays in order."""
 
     def __init__(
-        self, thread: LoopThread, session: asynchronous_session.Session, connection: asynchronous.Connection
+        self,
+        thread: LoopThread,
+        session: asynchronous_session.Session,
+        connection: asynchronous.Connection,
+        forget: Callable[["Session"], None],
     ) -> None:
         self._thread = thread
         self._session = session
         self._connection = connection
+        self._forget = forget
         self._sender = Sender(thread, session)
+
+    def __repr__(self) -> str:
+        return f"<blocking.Session {self._session.number}, {'open' if self._session.is_usable else 'closed'}>"
 
     # -- sending ---------------------------------------------------------------------------------
 
@@ -191,22 +225,43 @@ class Session:
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Wait until what was sent is confirmed and what was settled is durable, then end the session."""
+    def close(self, timeout_s: float | None = None) -> None:
+        """Wait until what was sent is confirmed and what was settled is durable, then end the session; see
+        `angarium.Session.close`."""
+        limit_s = self._connection.close_timeout_s if timeout_s is None else timeout_s
 
         async def close() -> None:
-            await self._sender.drained()
-            await self._session.close()
+            deadline = self._thread.loop.time() + limit_s
+            left_count = await self._sender.drained_within(limit_s)
+            try:
+                await self._session.close(max(0.0, deadline - self._thread.loop.time()))
+            except Unavailable as error:
+                raise Unavailable(f"{error}; {left_count:,} more did not leave") if left_count else error from None
             self._sender.raise_unseen()
 
+        self._forget(self)
         self._thread.run(close())
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        try:
-            self.close()
-        except AngariumError:
-            if error is None:  # else the application's own error is the one to see
-                raise
+        _leave(self.close, error)
+
+
+def _leave(close: Callable[[float | None], None], error: BaseException | None) -> None:
+    try:
+        close(None if error is None else LEAVING_TIMEOUT_S)
+    except AngariumError as unfinished:
+        if error is None:
+            raise
+        note_unfinished(error, unfinished)
+
+
+_open: set[Connection] = set()
+
+
+@atexit.register
+def _close_all() -> None:
+    for connection in list(_open):
+        connection.close_at_exit()

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Self
 from angarium.client import consumer as asynchronous
 from angarium.client import message as asynchronous_message
 from angarium.client.blocking_loop import LoopThread
-from angarium.core.errors import LocalProtocolError
+from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
+from angarium.core.errors import AngariumError, LocalProtocolError
 from angarium.core.wire.frames import Outcome
 
 if TYPE_CHECKING:
@@ -132,5 +133,11 @@ class Consumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close(LEAVING_TIMEOUT_S)
+        except AngariumError as unfinished:
+            note_unfinished(error, unfinished)

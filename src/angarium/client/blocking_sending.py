@@ -37,6 +37,10 @@ class Sending(msgspec.Struct, gc=False, eq=False):
     def done(self) -> bool:
         return self.error is not None or (self.sending is not None and self.sending.done)
 
+    def __repr__(self) -> str:
+        state = "done" if self.done else "waiting"
+        return repr(self.sending) if self.sending is not None else f"<Sending, not yet handed over, {state}>"
+
     @property
     def message_id(self) -> bytes | None:
         """24 bytes; None while the broker has not yet answered the first message to this destination."""
@@ -110,6 +114,15 @@ class Sender:
         while self._waiting_for_room is not None:
             await asyncio.wait([self._waiting_for_room])
 
+    async def drained_within(self, limit_s: float) -> int:
+        """Like `drained`, but not for longer; how many are left."""
+        deadline = time.monotonic() + limit_s
+        self._drain()
+        while self._waiting_for_room is not None and (rest_s := deadline - time.monotonic()) > 0:
+            await asyncio.wait([self._waiting_for_room], timeout=rest_s)
+        with self._changed:
+            return len(self._items)
+
     def _drain(self) -> None:
         if self._waiting_for_room is not None:
             return
@@ -117,9 +130,12 @@ class Sender:
             items, self._items = self._items, deque()
             self._cost, self._is_woken = 0, False
             self._changed.notify_all()
+        is_usable = self._session.is_usable
         while items:
             handle, destination, body, options = items[0]
             try:
+                if not is_usable:
+                    self._session.check_usable()
                 handle.sending = self._session.send_with(destination, body, options)
             except Unavailable as error:
                 if self._session.is_usable:

@@ -61,6 +61,11 @@ class SendBuffer:
         self._ended: list[Outbox] = []
         self._room_waiters: list[asyncio.Future[None]] = []
 
+    @property
+    def unconfirmed_count(self) -> int:
+        """Messages without an outcome."""
+        return sum(o.sequence - o.confirmed for o in self._producers.values() if not o.is_settled)
+
     # -- on the way in ---------------------------------------------------------------------------
 
     def open(self, destination: Destination) -> Outbox:

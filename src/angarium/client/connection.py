@@ -1,15 +1,19 @@
 """A connection as the application sees it, and the way to get one."""
 import asyncio
+import atexit
 import random
 import socket
 import sys
-from collections.abc import Generator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
+from weakref import WeakSet
 
 from angarium.client.buffer import Limits
 from angarium.client.consumer import Consumer
 from angarium.client.driver import Driver
+from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
 from angarium.client.session import Session
 from angarium.core.client import events
 from angarium.core.client.connection import ConnectionMachine
@@ -56,9 +60,11 @@ class Connection:
     def __init__(self, machine: ConnectionMachine, *, close_timeout_s: float) -> None:
         self.node = ""  # name of the broker's node
         self.is_connected = False
+        self.loss = ""  # why it is not connected, once it was
+        self.on_change: Callable[[], None] | None = None  # called when `is_connected` has changed
         self.limits = Limits()
         self._machine = machine
-        self._close_timeout_s = close_timeout_s
+        self.close_timeout_s = close_timeout_s
         self._driver: Driver | None = None
         self._sessions: dict[int, Session] = {}
         self._session_last = 0
@@ -66,6 +72,8 @@ class Connection:
         self._request_last = 0
         self._ready: asyncio.Future[None] | None = None
         self._error: AngariumError | None = None
+        self._is_warned = False  # that it was not closed
+        _open.add(self)
 
     @property
     def driver(self) -> Driver:
@@ -94,13 +102,14 @@ class Connection:
             raise
         return self
 
-    async def close(self) -> None:
-        """Close every session, waiting for confirms, then the connection. Raises what the sessions' closing raises."""
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Close every session, waiting for confirms, then the connection. Raises what the sessions' closing raises,
+        after `timeout_s` at the latest, or else `close_timeout_s`."""
         if self._driver is None:
             return
         try:
             results = await asyncio.gather(
-                *(session.close() for session in list(self._sessions.values())), return_exceptions=True
+                *(session.close(timeout_s) for session in list(self._sessions.values())), return_exceptions=True
             )
         finally:
             await self._shut("the application closed the connection")
@@ -122,10 +131,28 @@ class Connection:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         try:
-            await self.close()
-        except AngariumError:
-            if error is None:  # else the application's own error is the one to see
+            await self.close(None if error is None else LEAVING_TIMEOUT_S)
+        except AngariumError as unfinished:
+            if error is None:
                 raise
+            note_unfinished(error, unfinished)
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        self.warn_if_unclosed(warn)
+
+    def warn_if_unclosed(self, warn: Callable[..., None] = warnings.warn) -> None:
+        """Forgotten, or still there when the interpreter ends: say so, and loudly if messages are lost by it."""
+        driver = self._driver
+        if driver is None or driver.is_ended or self._is_warned:
+            return
+        self._is_warned = True
+        unconfirmed = sum(session.unconfirmed_count for session in self._sessions.values())
+        text = f"connection to node {self.node!r} was not closed: use `async with`, or await its close()"
+        if unconfirmed:
+            lost = f"{unconfirmed:,} {'message was' if unconfirmed == 1 else 'messages were'} sent and not confirmed"
+            warn(f"{text}; {lost}, and may be lost", RuntimeWarning, source=self)
+        else:
+            warn(text, ResourceWarning, source=self)
 
     # -- using -----------------------------------------------------------------------------------
 
@@ -134,7 +161,7 @@ class Connection:
         self._check_usable()
         self._session_last += 1
         session = Session(
-            self, self._session_last, close_timeout_s=self._close_timeout_s, consumer_type=consumer_type
+            self, self._session_last, close_timeout_s=self.close_timeout_s, consumer_type=consumer_type
         )
         self._sessions[session.number] = session
         return session
@@ -168,13 +195,15 @@ class Connection:
             ):  # fmt: skip
                 self._sessions[command.session].notify_sending(command)
             case events.ConnectionReady():
-                self.node, self.is_connected = command.node, True
+                self.node, self.is_connected, self.loss = command.node, True, ""
                 self.limits.body_bytes_max = command.body_bytes_max
                 self.limits.frame_bytes_max = command.frame_bytes_max
                 if self._ready is not None and not self._ready.done():
                     self._ready.set_result(None)
+                self._changed()
             case events.ConnectionLost():
-                self.is_connected = False
+                self.is_connected, self.loss = False, command.reason
+                self._changed()
             case events.ConnectionFailed(error=error):
                 self._fail(error)
             case events.ConnectionClosed():
@@ -185,6 +214,10 @@ class Connection:
                 raise AssertionError(f"{type(command).__name__} is the driver's")
             case _:
                 self._sessions[command.session].notify(command)
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
 
     def _answer(self, command: events.RequestAnswered | events.RequestLost) -> None:
         future = self._requests.get(command.number)
@@ -208,3 +241,12 @@ class Connection:
 
     def forget_session(self, session: Session) -> None:
         self._sessions.pop(session.number, None)
+
+
+_open: WeakSet[Connection] = WeakSet()
+
+
+@atexit.register
+def _warn_of_unclosed() -> None:
+    for connection in list(_open):
+        connection.warn_if_unclosed()

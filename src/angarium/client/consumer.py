@@ -14,6 +14,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
+from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
 from angarium.client.message import Delivery, Message
 from angarium.core.client import events
 from angarium.core.client.consumer import PREFETCH_MAX
@@ -197,7 +198,7 @@ class Consumer:
         """Raise if the message may not be settled (again)."""
         if message.outcome:
             raise LocalProtocolError(f"{message} was {_DONE[message.outcome]} before; settle each message once")
-        if self._is_closing:
+        if self._is_closing or (self.is_ended and self.error is None):
             raise LocalProtocolError(f"{message}: its consumer is closed and has given it back; settle before closing")
 
     def _end_run(self) -> None:
@@ -266,8 +267,14 @@ class Consumer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if error is None:
+            await self.close()
+            return
+        try:
+            await self.close(timeout_s=LEAVING_TIMEOUT_S)
+        except AngariumError as unfinished:
+            note_unfinished(error, unfinished)
 
     # -- notifications ---------------------------------------------------------------------------
 

@@ -234,8 +234,11 @@ class Message(msgspec.Struct, gc=False, eq=False):
 
     @property
     def lost(self) -> bool:
-        """After a long disconnection somebody else got it: settling it does nothing."""
-        return self.delivery.lost is not None and self.position in self.delivery.lost
+        """It is no longer ours, after a long disconnection or because its consumer failed: settling it does nothing."""
+        delivery = self.delivery
+        if delivery.lost is not None and self.position in delivery.lost:
+            return True
+        return not self.outcome and delivery.consumer.error is not None
 
     def __repr__(self) -> str:
         return f"<Message {self.position} of '{self.destination}', {len(self.body):,} bytes>"

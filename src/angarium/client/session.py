@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self, Unpack
 from angarium.client.buffer import SendBuffer, SendCommand
 from angarium.client.consumer import Consumer
 from angarium.client.destination import Destination, Topic, resolve
-from angarium.client.ended import ended_error
+from angarium.client.ended import LEAVING_TIMEOUT_S, ended_error, note_unfinished
 from angarium.client.fields import Body, MessageFields, encode_body, make_options
 from angarium.client.message import Message
 from angarium.client.sending import Sending
@@ -55,10 +55,11 @@ class Session:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         try:
-            await self.close()
-        except AngariumError:
-            if error is None:  # else the application's own error is the one to see
+            await self.close(None if error is None else LEAVING_TIMEOUT_S)
+        except AngariumError as unfinished:
+            if error is None:
                 raise
+            note_unfinished(error, unfinished)
 
     # -- sending ---------------------------------------------------------------------------------
 
@@ -219,21 +220,30 @@ class Session:
 
     # -- the end ---------------------------------------------------------------------------------
 
-    async def close(self) -> None:
+    async def close(self, timeout_s: float | None = None) -> None:
         """Wait until what was sent is confirmed and what was settled is durable, then end the session.
 
-        Unsettled messages go back. Raises `Unavailable` after `close_timeout_s`, and a send's failure that nobody saw.
+        Unsettled messages go back. Raises `Unavailable` after `timeout_s`, or else the connection's `close_timeout_s`,
+        and a send's failure that nobody saw.
         """
+        limit_s = self._close_timeout_s if timeout_s is None else timeout_s
         if not self._is_closing and self._error is None:
             self._is_closing = True
             self._buffer.flush_now()
             for consumer in self._consumers.values():
                 consumer.flush_now()
-            self.driver.handle(events.CloseSession(self.number, self._close_timeout_s))
-        await asyncio.wait([self._ended])
+            self.driver.handle(events.CloseSession(self.number, limit_s))
+            await asyncio.wait([self._ended])
+        elif not (await asyncio.wait([self._ended], timeout=limit_s))[0]:
+            raise Unavailable(f"session {self.number} is still closing after {limit_s:g} s")
         self._buffer.raise_unseen()
         if isinstance(self._error, Unavailable):
             raise self._error
+
+    @property
+    def unconfirmed_count(self) -> int:
+        """Messages that were sent and have no outcome yet."""
+        return self._buffer.unconfirmed_count
 
     @property
     def is_usable(self) -> bool:

@@ -73,9 +73,11 @@ def test_who_is_no_broker_is_named_and_passed_over() -> None:
     bench.do(events.OpenConnection())
     bench.do(events.Connected())
     bench.do(HTTP)
-    assert bench.told[-1] == events.CloseTransport("not an Angarium broker: it speaks HTTP", abort=True)
     bench.tick_to(0.1)
-    assert bench.told[-1] == events.Connect("b", 4560)
+    assert bench.told[-2:] == [
+        events.CloseTransport("not an Angarium broker: it speaks HTTP", abort=True),
+        events.Connect("b", 4560),
+    ]
     assert bench.reach().machine.state is State.READY
 
 

@@ -67,8 +67,9 @@ class SessionWindow:
         unanswered = sum(not consumer.is_clean for consumer in self._consumers.values())
         link = "connected" if self._is_open else "not connected"
         reason = (
-            f"session {self.number} did not close in time ({link}): {unconfirmed:,} messages are not confirmed, the "
-            f"settlements of {unanswered} consumers not answered; they may have been stored or not"
+            f"session {self.number} did not close in time ({link}): {unconfirmed:,} "
+            f"{'message is' if unconfirmed == 1 else 'messages are'} not confirmed, the settlements of "
+            f"{unanswered} {'consumer' if unanswered == 1 else 'consumers'} not answered; they may have been stored or not"
         )
         if self._is_open and not self._is_close_sent:
             outlet.send(self.number, frames.SessionClose())
