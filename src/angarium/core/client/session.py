@@ -69,7 +69,8 @@ class SessionWindow:
         reason = (
             f"session {self.number} did not close in time ({link}): {unconfirmed:,} "
             f"{'message is' if unconfirmed == 1 else 'messages are'} not confirmed, the settlements of "
-            f"{unanswered} {'consumer' if unanswered == 1 else 'consumers'} not answered; they may have been stored or not"
+            f"{unanswered} {'consumer' if unanswered == 1 else 'consumers'} not answered; "
+            "they may have been stored or not"
         )
         if self._is_open and not self._is_close_sent:
             outlet.send(self.number, frames.SessionClose())
