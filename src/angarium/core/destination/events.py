@@ -119,3 +119,8 @@ class DestinationSettings:
     destinations_max: int = 100_000
     # Consumers of one destination. Past it opening is refused.
     consumers_max: int = 100_000
+    # Subscriptions of one topic. Past it a new one is refused.
+    subscriptions_max: int = 100_000
+    # Messages of one subscription that are delivered and not settled. Past it nothing new is delivered: it bounds
+    # what is remembered, and written with each settlement, of messages settled out of order.
+    in_flight_max: int = 100_000

@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from angarium.core.destination.administration import Administration
+from angarium.core.destination.consumer import ConsumerKey
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import (
     BatchesRead,
@@ -26,9 +27,11 @@ from angarium.core.destination.events import (
     WritesUnblocked,
     Written,
 )
-from angarium.core.destination.pending import PendingRead, PendingWrite
+from angarium.core.destination.log import parse_log_record
+from angarium.core.destination.pending import PendingBrowse, PendingRead, PendingWrite
 from angarium.core.destination.records import DestinationRecord, parse_attached_key
-from angarium.core.destination.subscription import ConsumerKey, SubscriptionRecord
+from angarium.core.destination.state import DestinationState
+from angarium.core.destination.subscription import SubscriptionRecord
 from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError, StorageCorrupt
 from angarium.core.names import check_name
 from angarium.core.storage import Operation, Put, Table, delete_prefix, key_of
@@ -60,7 +63,7 @@ class MessageManager:
         self._next_destination = 1
         self._token = 0
         self._writes: dict[int, PendingWrite] = {}
-        self._reads: dict[int, PendingRead] = {}
+        self._reads: dict[int, PendingRead | PendingBrowse] = {}
         self._creations: dict[int, PendingWrite] = {}  # destinations whose record is not yet durable
         self._timed: dict[int, Destination] = {}  # destinations that have a deadline
         self._blocked = ""
@@ -78,9 +81,10 @@ class MessageManager:
             record = _decode(value, DestinationRecord, f"destination {identity}")
             self._add(identity, record)
             self._next_destination = max(self._next_destination, identity + 1)
-        logs: dict[int, dict[int, int]] = {}
+        logs: dict[int, dict[tuple[int, int], tuple[int, int]]] = {}
         for key, value in state.logs.items():
-            logs.setdefault(int.from_bytes(key[:8], "big"), {})[key[8]] = int.from_bytes(value, "big")
+            identity, field, figures = parse_log_record(key, value)
+            logs.setdefault(identity, {})[field] = figures
         for identity, known in self.destinations.items():
             known.restore_log(logs.get(identity, {}), now=now)
         corrections = self._restore_subscriptions(state, now)
@@ -114,15 +118,17 @@ class MessageManager:
         return corrections
 
     def _add(self, identity: int, record: DestinationRecord) -> Destination:
-        destination = Destination(
+        state = DestinationState(
             identity,
             record,
             self._settings,
             write_token=self._pending_write,
-            read_token=self._pending_read,
+            read_token=self.pending_read,
             wall_ms_at_zero=self._wall_ms_at_zero,
         )
-        destination.blocked = self._blocked
+        destination = Destination(state)
+        if self._blocked:
+            destination.publishing.blocked = ("disk-full", self._blocked)
         self.destinations[identity] = self._by_name[record.name] = destination
         return destination
 
@@ -141,13 +147,13 @@ class MessageManager:
                 except RemoteProtocolError as error:
                     return [ToSession(session, frames.Failure(error.code, error.reason))]
             case Written(token):
-                return self._written(self._writes.pop(token))
+                return self._written(self._writes.pop(token), now)
             case BatchesRead(token, _):
                 asked = self._reads.pop(token)
-                if asked.destination == 0:
-                    return self._administration.browsed(asked, event)
                 destination = self.destinations.get(asked.destination)
-                return [] if destination is None else destination.batches_read(asked, event, now=now)
+                if isinstance(asked, PendingBrowse):
+                    return self._administration.browsed(asked, event, destination)
+                return [] if destination is None else destination.dispatch.batches_read(asked, event, now=now)
             case WritesBlocked(reason):
                 return self._set_blocked(reason)
             case WritesUnblocked():
@@ -171,30 +177,10 @@ class MessageManager:
         destination = self.destinations.get(identity)
         if destination is None:
             return _removed(session, frame)
-        match frame:
-            case frames.Publish():
-                return destination.publish(session, frame, payload, now=now)
-            case frames.Settle():
-                return destination.settle(session, frame)
-            case frames.Credit():
-                return destination.credit(session, frame)
-            case frames.ProducerOpen():
-                return destination.producer_open(session, frame, now=now)
-            case frames.ConsumerOpen():
-                return destination.consumer_open(session, frame, now=now)
-            case frames.Stall(stalled):
-                return destination.stall(session, stalled)
-            case frames.SessionEnded(closed):
-                commands = destination.session_ended(session, closed=closed, now=now)
-                self._note_deadline(destination)
-                return commands
-            case frames.ProducerClose(producer):
-                return destination.producer_close(session, producer, forget=True)
-            case frames.ConsumerClose(consumer_number, unsubscribe):
-                commands = destination.consumer_close(session, consumer_number, now=now, unsubscribe=unsubscribe)
-                self._note_deadline(destination)
-                return commands
-        raise LocalProtocolError(f"{type(frame).__name__} is not for a destination")
+        commands = destination.frame(session, frame, payload, now=now)
+        if not isinstance(frame, frames.Publish):
+            self._note_deadline(destination)
+        return commands
 
     def _own_frame(self, session: bytes, frame: frames.Frame) -> list[Command]:
         match frame:
@@ -272,19 +258,20 @@ class MessageManager:
         self._writes[self._token] = pending
         return self._token
 
-    def _pending_read(self, pending: PendingRead) -> int:
+    def pending_read(self, pending: PendingRead | PendingBrowse) -> int:
         self._token += 1
         self._reads[self._token] = pending
         return self._token
 
-    def pending_read(self, pending: PendingRead) -> int:
-        return self._pending_read(pending)
-
-    def _written(self, pending: PendingWrite) -> list[Command]:
+    def _written(self, pending: PendingWrite, now: float) -> list[Command]:
         if pending.created:
             self._creations.pop(pending.created, None)
         destination = self.destinations.get(pending.destination)
-        return list(pending.answers) if destination is None else destination.written(pending)
+        commands: list[Command] = []
+        commands += pending.answers if destination is None else destination.written(pending, now=now)
+        for other in pending.others:
+            commands += self._written(other, now)
+        return commands
 
     def _set_blocked(self, reason: str) -> list[Command]:
         self._blocked = reason
@@ -292,15 +279,16 @@ class MessageManager:
         level = Level.ERROR if reason else Level.INFO
         commands: list[Command] = [Report(level, "disk-blocked" if reason else "disk-unblocked", text)]
         for destination in self.destinations.values():
-            commands += destination.set_blocked(reason)
+            commands += destination.publishing.set_blocked("disk-full", reason)
         return commands
 
     def check(self) -> None:
         """Assert the invariants of every destination. For tests and the simulator."""
         for destination in self.destinations.values():
-            assert max(destination.first, destination.readable) <= destination.next
+            for lane in destination.log.order:
+                assert lane.base <= max(lane.first, lane.readable) <= lane.next < lane.end
             for subscription in destination.subscriptions:
-                subscription.check(destination.next)
+                subscription.check(destination.log)
 
 
 def _removed(session: bytes, frame: frames.Frame) -> list[Command]:

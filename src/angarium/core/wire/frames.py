@@ -136,6 +136,7 @@ class ProducerOpen(Frame, frozen=True):
     identity: bytes = b""  # empty: a new producer; else the one to resume
     confirmed: int = 0  # every sequence up to here is known to be confirmed
     attachment: bytes = b""  # on the bus: of the session to this connection; the answer repeats it
+    client: bytes = b""  # on the bus: the identity of the connection
 
 
 class ProducerOpened(Frame, frozen=True):
@@ -226,6 +227,7 @@ class ConsumerOpen(Frame, frozen=True):
     durable: bool = True  # of a named subscription: it stays when nobody consumes from it
     no_local: bool = False  # nothing that the same connection has sent
     exclusive: bool = False  # one consumer at a time; the others wait
+    client: bytes = b""  # on the bus: the identity of the connection
 
 
 class ConsumerOpened(Frame, frozen=True):
@@ -252,6 +254,11 @@ class Deliver(Frame, frozen=True):
     position: int
     redeliveries: list[int] = []  # how often each was delivered before; empty: never
     ranges: list[Range] = []  # positions of the messages in order, ascending, when they are not consecutive
+
+    def positions(self, count: int) -> list[int]:
+        """Of each of the `count` messages."""
+        ranges = self.ranges or [(self.position, self.position + count)]
+        return [position for low, high in ranges for position in range(low, high)]
 
 
 class Settle(Frame, frozen=True):
