@@ -339,7 +339,7 @@ class ConnectionMachine:
             raise LocalProtocolError(f"frames received while {self.state.value}")
         self._silent_until = now + SILENT_HEARTBEATS_MAX * self._heartbeat_s
         try:
-            for number, frame, payload in received:
+            for number, frame, payload, _ in received:
                 if number:
                     self._on_session_frame(number, frame, payload)
                 elif self._on_own_frame(frame, payload, now):

@@ -5,10 +5,11 @@ by their token; answers to writes come in the order of the writes. Events and co
 every frame, and a frozen dataclass takes five times as long.
 """
 from dataclasses import dataclass
-from enum import IntEnum
 
 import msgspec
 
+from angarium.core.report import Level as Level
+from angarium.core.report import Report as Report
 from angarium.core.storage import Operation
 from angarium.core.wire.frames import Frame
 
@@ -83,20 +84,6 @@ class Read(msgspec.Struct, frozen=True):
     position: int
     bytes_max: int  # stop after the batch that reaches this
     end: int  # never at or beyond this position
-
-
-class Level(IntEnum):
-    INFO = 20
-    WARNING = 30
-    ERROR = 40
-
-
-class Report(msgspec.Struct, frozen=True):
-    """An event for people: the log."""
-
-    level: Level
-    code: str
-    text: str
 
 
 Command = ToSession | Write | Read | Report
