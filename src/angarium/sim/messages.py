@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from angarium.core.destination.log import lane_of
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.storage import Operation, Put, Table
 from angarium.core.wire.batch import Batch
@@ -51,7 +50,7 @@ class LogFacts:
     confirm: str = "disk"
     messages: dict[int, tuple[bytes, int]] = field(default_factory=dict)  # position -> producer, sequence
     positions: dict[tuple[bytes, int], int] = field(default_factory=dict)
-    last: dict[tuple[bytes, int], int] = field(default_factory=dict)  # producer, lane -> its last sequence in the log
+    last: dict[bytes, int] = field(default_factory=dict)  # producer -> its last sequence in the log
     damaged: set[int] = field(default_factory=set)  # positions in a spoiled batch
     set_aside: set[int] = field(default_factory=set)  # positions that the broker reported as unreadable
 
@@ -112,9 +111,9 @@ class Messages:
         destination, end = int.from_bytes(put.key[:8], "big"), int.from_bytes(put.key[8:], "big")
         log = self.logs[destination]
         batch = Batch.trusted(put.value)
-        producer, stream = batch.producer, (batch.producer, lane_of(end - 1))
-        last = log.last.get(stream, 0)
-        for position, sequence in zip(range(end - batch.count, end), batch.sequences(), strict=True):
+        producer, sequence = batch.producer, batch.first_sequence
+        last = log.last.get(producer, 0)
+        for position in range(end - batch.count, end):
             if position in log.messages:
                 raise Violation(
                     "no duplicates in the log",
@@ -127,13 +126,13 @@ class Messages:
                 )
             if sequence <= last:
                 raise Violation(
-                    "order per producer and priority",
-                    f"{log.name}: message {sequence} is stored at {position}, after {last}",
+                    "order per producer", f"{log.name}: message {sequence} is stored at {position}, after {last}"
                 )
             log.messages[position] = (producer, sequence)
             log.positions[producer, sequence] = position
             last = sequence
-        log.last[stream] = last
+            sequence += 1
+        log.last[producer] = last
 
     def damaged(self, key: bytes, count: int) -> None:
         log = self.logs[int.from_bytes(key[:8], "big")]

@@ -199,7 +199,7 @@ class FakePeer:
     # -- frames ----------------------------------------------------------------------------------
 
     def receive(self, received: Received) -> None:
-        number, frame, payload, _ = received
+        number, frame, payload = received
         if self.keep_received:
             self.received.append(frame)
         match frame:
