@@ -64,7 +64,7 @@ class Peer(asyncio.Transport):
             at += count
 
     def _answers(self, received: Received) -> list[bytes]:
-        session, frame, payload = received
+        session, frame, payload, _ = received
         match frame:
             case frames.Hello():
                 return [encode(0, frames.Welcome(1, "none", b"", 1 << 24, 1 << 23, 1 << 24, 60.0))]

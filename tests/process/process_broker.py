@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -70,7 +70,7 @@ async def until_async(
 
 
 class Broker:
-    def __init__(self, data: Path, log: Path, settings: Settings) -> None:
+    def __init__(self, data: Path, log: Path, settings: Settings, command_prefix: Sequence[str] = ()) -> None:
         self.data = data
         self.port = free_port()
         self.address = f"angarium://127.0.0.1:{self.port}"
@@ -78,6 +78,7 @@ class Broker:
         self.greeting = ""
         self._log = log
         self._settings = settings
+        self._command_prefix = command_prefix
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -105,7 +106,10 @@ class Broker:
         assert not self.is_running
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*COMMAND, "up", "--data", str(self.data), "--listen", f"127.0.0.1:{self.port}", "--name", "test"],
+                [
+                    *self._command_prefix, *COMMAND,
+                    "up", "--data", str(self.data), "--listen", f"127.0.0.1:{self.port}", "--name", "test",
+                ],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,
                 env=environment(self._settings),
             )  # fmt: skip
@@ -199,11 +203,15 @@ class RssWatch:
 
 @contextmanager
 def running(
-    directory: Path, settings: Settings = MappingProxyType({}), *, data: Path | None = None
+    directory: Path,
+    settings: Settings = MappingProxyType({}),
+    *,
+    data: Path | None = None,
+    command_prefix: Sequence[str] = (),  # what starts the broker in its stead, and becomes it
 ) -> Iterator[Broker]:
     """A broker that was ready; whatever is left of it at the end is killed, and its data removed."""
     chosen = {"store.segment_bytes": SEGMENT_BYTES, **settings}
-    broker = Broker(data or directory / "data", directory / "broker.log", chosen)
+    broker = Broker(data or directory / "data", directory / "broker.log", chosen, command_prefix)
     try:
         broker.start()
         yield broker

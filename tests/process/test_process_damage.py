@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import angarium
-from angarium.core.destination.records import LogField
+from angarium.core.destination.log import LogField
 from angarium.core.storage import Table, key_of
 from angarium.store.durable import DurableStore
 from angarium.store.interface import Item

@@ -11,10 +11,14 @@ import pytest
 from angarium.core.client.consumer import ConsumerWindow
 from angarium.core.client.producer import ProducerWindow
 from angarium.core.destination import delivery
+from angarium.core.destination.consuming import Consuming
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import ToSession
+from angarium.core.destination.log import Lane, Log
 from angarium.core.destination.producers import ProducerTable
+from angarium.core.destination.publishing import Publishing
 from angarium.core.destination.redeliveries import Redeliveries
+from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription
 from angarium.core.destination.subscriptions import Subscriptions
 from angarium.core.session.client_manager import ClientManager
@@ -32,16 +36,16 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def confirm_before_durable(patch: pytest.MonkeyPatch) -> None:
-    publish = Destination.publish
+    publish = Publishing.publish
 
-    def mutant(self: Destination, session: bytes, frame: frames.Publish, payload: bytes, *, now: float) -> Any:
+    def mutant(self: Publishing, session: bytes, frame: frames.Publish, payload: bytes, *, now: float) -> Any:
         commands = publish(self, session, frame, payload, now=now)
-        producer = self.producers.get(session, frame.producer)
+        producer = self._state.producers.get(session, frame.producer)
         if producer is not None:
             commands.append(ToSession(session, frames.Confirm(frame.producer, producer.accepted)))
         return commands
 
-    patch.setattr(Destination, "publish", mutant)
+    patch.setattr(Publishing, "publish", mutant)
 
 
 def forget_sequences_on_restart(patch: pytest.MonkeyPatch) -> None:
@@ -49,16 +53,18 @@ def forget_sequences_on_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 def deliver_before_written(patch: pytest.MonkeyPatch) -> None:
-    publish = Destination.publish
+    frame_of = Destination.frame
 
-    def mutant(self: Destination, session: bytes, frame: frames.Publish, payload: bytes, *, now: float) -> Any:
-        commands = publish(self, session, frame, payload, now=now)
-        self.readable = self.next
-        for subscription in self.subscriptions:
-            commands += self.pump(subscription)
+    def mutant(self: Destination, session: bytes, frame: frames.Frame, payload: bytes, *, now: float) -> Any:
+        commands = frame_of(self, session, frame, payload, now=now)
+        if isinstance(frame, frames.Publish):
+            for lane in self.log.order:
+                lane.readable = lane.next
+            for subscription in self.subscriptions:
+                commands += self.dispatch.pump(subscription)
         return commands
 
-    patch.setattr(Destination, "publish", mutant)
+    patch.setattr(Destination, "frame", mutant)
 
 
 def do_not_park_on_cut(patch: pytest.MonkeyPatch) -> None:
@@ -93,27 +99,27 @@ def keep_nothing_for_consumers_after_a_restart(patch: pytest.MonkeyPatch) -> Non
 
 
 def answer_settlements_before_durable(patch: pytest.MonkeyPatch) -> None:
-    settle = Destination.settle
+    settle = Consuming.settle
 
-    def mutant(self: Destination, session: bytes, frame: frames.Settle) -> Any:
-        commands = settle(self, session, frame)
+    def mutant(self: Consuming, session: bytes, frame: frames.Settle, *, now: float) -> Any:
+        commands = settle(self, session, frame, now=now)
         return [ToSession(session, frames.Settled(frame.consumer, frame.number)), *commands]
 
-    patch.setattr(Destination, "settle", mutant)
+    patch.setattr(Consuming, "settle", mutant)
 
 
 def do_not_store_settlements(patch: pytest.MonkeyPatch) -> None:
-    write = Destination._write
+    write = DestinationState.write
 
-    def mutant(self: Destination, operations: list[Any], pending: Any, **how: bool) -> Any:
+    def mutant(self: DestinationState, operations: list[Any], pending: Any, **how: bool) -> Any:
         kept = [o for o in operations if o.table != Table.SUBSCRIPTION or pending.opened is not None]
         return write(self, kept, pending, **how)
 
-    patch.setattr(Destination, "_write", mutant)
+    patch.setattr(DestinationState, "write", mutant)
 
 
 def released_messages_do_not_return(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Subscription, "_give_back", lambda self, positions: None)
+    patch.setattr(Subscription, "_give_back", lambda self, positions, until=None: None)
 
 
 def redeliveries_are_not_counted(patch: pytest.MonkeyPatch) -> None:
@@ -139,31 +145,30 @@ def dedup_off_by_one(patch: pytest.MonkeyPatch) -> None:
 def trim_one_too_far(patch: pytest.MonkeyPatch) -> None:
     slowest = Subscriptions.slowest_cursor
 
-    def mutant(self: Subscriptions) -> int | None:
-        cursor = slowest(self)
+    def mutant(self: Subscriptions, lane: Lane) -> int | None:
+        cursor = slowest(self, lane)
         return None if cursor is None else cursor + 1
 
     patch.setattr(Subscriptions, "slowest_cursor", mutant)
 
 
 def deliver_what_has_expired(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(delivery, "_without_expired", lambda subscription, batch, base, free, result, wall_ms: [free])
+    patch.setattr(delivery, "_without_dead", lambda subscription, batch, base, free, rules, result: free)
 
 
 def new_overtakes_old_after_a_restart(patch: pytest.MonkeyPatch) -> None:
-    def wanted(self: Subscription, readable: int) -> int | None:
-        first = self.returned.first()
-        if not self._ready:
+    def wanted(self: Subscription, log: Log) -> int | None:
+        first, fresh = self.returned.first(), self.fresh_of(0)
+        if not self.line:
             return None
-        return first[0] if first is not None else (self.next_fresh if self.next_fresh < readable else None)
+        return first[0] if first is not None else (fresh if fresh < log.lanes[0].readable else None)
 
     def free_in(self: Subscription, low: int, high: int) -> list[tuple[int, int]]:
-        parts = self.returned.overlap(low, high)
-        return [*parts, (max(low, self.next_fresh), high)] if high > self.next_fresh else parts
+        parts, fresh = self.returned.overlap(low, high), self.fresh_of(0)
+        return [*parts, (max(low, fresh), high)] if high > fresh else parts
 
     patch.setattr(Subscription, "wanted", wanted)
     patch.setattr(Subscription, "free_in", free_in)
-    patch.setattr(Subscription, "free_count", lambda self, readable: self.returned.count + readable - self.next_fresh)
 
 
 # -- in the client manager -----------------------------------------------------------------------------

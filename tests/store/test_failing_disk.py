@@ -1,6 +1,8 @@
 """Goal: a call that fails costs a refusal, never data: the state is as before, the same group goes through later."""
+import contextlib
 import errno
 import os
+import resource
 import time
 from collections.abc import Callable, Sequence
 from math import inf
@@ -12,7 +14,7 @@ from angarium.core.errors import StorageCorrupt, Unavailable
 from angarium.core.storage import DeleteRange, Put, Table, key_of, position_key
 from angarium.store.durable import DurableStore
 from angarium.store.interface import Damaged, Item, ValueDamaged
-from angarium.store.residency import file_pages_bytes
+from angarium.store.residency import FilePages
 from angarium.store.settings import PAGE_BYTES, StoreSettings
 from tests.store.disks import SMALL, FaultyDisk, crash
 
@@ -232,13 +234,37 @@ def test_reading_a_backlog_does_not_fill_memory(tmp_path: Path) -> None:
     store = DurableStore.open(tmp_path, settings)
     for end in range(1, 401):
         store.commit([Put(Table.BATCH, position_key(1, end), bytes(100_000))])
-    low, most_bytes, at_first_bytes = key_of(1), 0, file_pages_bytes()
+    pages = FilePages()
+    low, most_bytes, at_first_bytes = key_of(1), 0, pages.resident_bytes()
     while items := store.scan(Table.BATCH, low, key_of(2), limit=10):
         low = items[-1].key + b"\0"
-        most_bytes = max(most_bytes, file_pages_bytes() - at_first_bytes)
+        most_bytes = max(most_bytes, pages.resident_bytes() - at_first_bytes)
     assert store.statistics().lmdb_bytes > 30 << 20
     assert most_bytes < 12 << 20
     store.close()
+    pages.close()
+
+
+def test_a_process_without_a_free_descriptor_still_reads_its_backlog(tmp_path: Path) -> None:
+    store = DurableStore.open(tmp_path, StoreSettings(segment_bytes=4 << 20, resident_bytes_max=2 << 20))
+    for end in range(1, 101):
+        store.commit([Put(Table.BATCH, position_key(1, end), bytes(100_000))])
+    taken: list[int] = []
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        low, found = key_of(1), 0
+        while items := store.scan(Table.BATCH, low, key_of(2), limit=10):
+            low, found = items[-1].key + b"\0", found + len(items)
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        store.close()
+    assert found == 100
 
 
 def test_a_second_process_is_told_who_holds_the_directory(tmp_path: Path) -> None:

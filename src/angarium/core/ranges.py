@@ -87,6 +87,13 @@ class RangeSet:
     def first(self) -> Range | None:
         return (self._lows[0], self._highs[0]) if self._lows else None
 
+    def first_in(self, low: int, high: int) -> Range | None:
+        """The first part of [low, high) that is in the set."""
+        at = bisect_right(self._highs, low)
+        if at == len(self._lows) or self._lows[at] >= high:
+            return None
+        return max(self._lows[at], low), min(self._highs[at], high)
+
     def gaps(self, low: int, high: int) -> list[Range]:
         """The parts of [low, high) that are not in the set."""
         found: list[Range] = []

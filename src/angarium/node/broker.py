@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,16 @@ from angarium.core.destination.message_manager import MessageManager
 from angarium.core.ids import format_id
 from angarium.core.session import events as cm
 from angarium.core.session.client_manager import ClientManager
-from angarium.core.stream.events import AppendBlock, DeleteFile, FileEvent, ReadBlocks, SyncFile
-from angarium.core.stream.table import held_streams
 from angarium.core.wire import frames
 from angarium.node.config import NodeConfig, parse_address
+from angarium.node.holding import Holding
 from angarium.node.identity import Identity, take_up_identity
+from angarium.node.limits import fit, raise_descriptors_max
 from angarium.node.loading import load
 from angarium.runtime.bus import InProcessBus
 from angarium.runtime.disk import Disk
 from angarium.runtime.listener import Listener
-from angarium.runtime.stream_disk import StreamDisk
 from angarium.store.durable import DurableStore
-from angarium.store.stream_files import StreamFiles
 
 _log = logging.getLogger("angarium")
 _DRAIN_S_MAX = 2.0
@@ -53,8 +51,7 @@ class Broker:
         self._started_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
-        self._publishing: set[int] = set()  # connections that publish
-        self._held: set[int] = set()  # those of them that we do not read from
+        self._holding = Holding(unwritten_bytes_max=config.node.unwritten_bytes_max)
         self._blocked = ""
         self._commands: deque[mm.Command] = deque()
         self._running = False
@@ -62,9 +59,6 @@ class Broker:
 
         loaded = load(store)
         state = loaded.state
-        files = StreamFiles(Path(config.node.data), free_bytes_min=config.stream.free_bytes_min)
-        held = held_streams(state.streams)
-        state.stream_files = files.scan(held, unsynced_blocks_max=4 * config.stream.sync_fragments)
         wall_ms = time.time() * 1000
         identity = take_up_identity(
             state.node, site=config.node.site, wall_ms=int(wall_ms), chance=int.from_bytes(os.urandom(8), "big")
@@ -81,19 +75,22 @@ class Broker:
             blocked=self._writes_blocked,
             failed=self._failed,
         )
-        self._stream_disk = StreamDisk(files, told=self._stream_files_told, failed=self._failed)
         self._run_mm(self._message_manager.restore(state, now=self._loop.time()))
 
     def _managers(self, config: NodeConfig, identity: Identity, wall_ms: float) -> None:
-        settings = _fit(config.session, self._store.group_bytes_max)
+        descriptors_max = raise_descriptors_max(config.session.connections_max)
+        fitted = fit(config.session, group_bytes_max=self._store.group_bytes_max, descriptors_max=descriptors_max)
+        for text in fitted.lowered:
+            _log.warning("limit-lowered: %s", text)
+        self._limits = settings = fitted.settings
         self._message_manager = MessageManager(
-            config.destination, config.stream, wall_ms_at_zero=wall_ms - self._loop.time() * 1000
+            config.destination, wall_ms_at_zero=wall_ms - self._loop.time() * 1000
         )
         self._client_manager = ClientManager(
             settings, identity.ids, node=self._name, incarnation=identity.incarnation
         )
         self._incarnation = identity.incarnation
-        self._bus = InProcessBus(self._from_bus)
+        self._bus = InProcessBus(self._from_bus, self._handled)
         self._listener = Listener(config.listener, frame_bytes_max=settings.frame_bytes_max, tell=self._from_client)
 
     async def start(self) -> ReadyInfo:
@@ -116,7 +113,6 @@ class Broker:
         await self._listener.close(drain_s_max=_DRAIN_S_MAX)
         if self._timer is not None:
             self._timer.cancel()
-        await self._stream_disk.close()
         written = await self._disk.close()
         await asyncio.to_thread(self._store.close)
         return written
@@ -124,15 +120,35 @@ class Broker:
     # -- events in ---------------------------------------------------------------------------------------
 
     def _from_client(self, event: cm.Event) -> None:
-        self._run_cm(self._client_manager.handle(event, now=self._loop.time()))
+        commands = self._client_manager.handle(event, now=self._loop.time())
         if isinstance(event, cm.FramesReceived):
-            connection = event.connection
-            if connection not in self._publishing and any(type(r.frame) is frames.Publish for r in event.received):
-                self._publishing.add(connection)
-            self._hold_if_needed(connection)
-        elif isinstance(event, cm.ConnectionLost):
-            self._publishing.discard(event.connection)
-            self._held.discard(event.connection)
+            self._run_received(event, commands)
+        else:
+            self._run_cm(commands)
+        if isinstance(event, cm.ConnectionLost):
+            self._holding.ended(event.connection)
+
+    def _run_received(self, event: cm.FramesReceived, commands: list[cm.Command]) -> None:
+        """What goes to the bus is put to the account of the connection, each frame with its share of the bytes."""
+        connection = event.connection
+        posts = sum([type(command) is cm.ToBus for command in commands])
+        share_bytes = sum([item.size_bytes for item in event.received]) // posts if posts else 0
+        self._holding.posted(connection, posts, posts * share_bytes)
+        self._run_cm(commands, connection, share_bytes)
+        self._disk_changed()
+        if self._holding.received(connection, event.received):
+            self._listener.hold(connection, True)
+
+    def _handled(self, connection: int, size_bytes: int) -> None:
+        if self._holding.handled(connection, size_bytes):
+            self._listener.hold(connection, False)
+
+    def _disk_changed(self) -> None:
+        disk = self._disk
+        for connection in self._holding.disk_changed(
+            unwritten_bytes=disk.unwritten_bytes, freeing_bytes=disk.freeing_bytes, is_blocked=bool(self._blocked)
+        ):
+            self._listener.hold(connection, False)
 
     def _from_bus(self, envelope: mm.FromSession) -> None:
         self._run_mm(self._message_manager.handle(envelope, now=self._loop.time()))
@@ -143,25 +159,16 @@ class Broker:
         for token in tokens:
             commands += self._message_manager.handle(mm.Written(token), now=now)
         self._run_mm(commands)
-        if self._held and self._disk.unwritten_bytes < self._config.node.unwritten_bytes_max // 2:
-            for connection in self._held:
-                self._listener.hold(connection, False)
-            self._held.clear()
+        self._disk_changed()
 
     def _read(self, event: mm.BatchesRead) -> None:
         self._run_mm(self._message_manager.handle(event, now=self._loop.time()))
-
-    def _stream_files_told(self, events: list[FileEvent]) -> None:
-        now = self._loop.time()
-        commands: list[mm.Command] = []
-        for event in events:
-            commands += self._message_manager.handle(event, now=now)
-        self._run_mm(commands)
 
     def _writes_blocked(self, reason: str) -> None:
         self._blocked = reason
         event = mm.WritesBlocked(reason) if reason else mm.WritesUnblocked()
         self._run_mm(self._message_manager.handle(event, now=self._loop.time()))
+        self._disk_changed()
 
     def fail(self, context: dict[str, Any]) -> None:
         """Something raised where nothing may: the node stops rather than go on with a machine in doubt."""
@@ -179,13 +186,13 @@ class Broker:
 
     # -- commands out --------------------------------------------------------------------------------------
 
-    def _run_cm(self, commands: list[cm.Command]) -> None:
+    def _run_cm(self, commands: list[cm.Command], sender: int = 0, share_bytes: int = 0) -> None:
         for command in commands:
             match command:
                 case cm.SendFrame(connection, session, frame, payload):
                     self._listener.send(connection, session, frame, payload)
                 case cm.ToBus(session, destination, frame, payload):
-                    self._bus.post(mm.FromSession(session, destination, frame, payload))
+                    self._bus.post(mm.FromSession(session, destination, frame, payload), sender, share_bytes)
                 case cm.CloseConnection(connection):
                     self._listener.close_connection(connection)
                 case cm.AskNode(session, frame):
@@ -216,10 +223,6 @@ class Broker:
                         self._read(answer)
                 case mm.Report():
                     self._report(command)
-                case ReadBlocks():
-                    self._stream_disk.read(command)
-                case AppendBlock() | SyncFile() | DeleteFile():
-                    self._stream_disk.write(command)
         self._running = False
         self._listener.flush()
         self._arm()
@@ -233,12 +236,6 @@ class Broker:
             self._timer.cancel()
         self._timer_at = at
         self._timer = self._loop.call_at(at, self._tick)
-
-    def _hold_if_needed(self, connection: int) -> None:
-        full = self._disk.unwritten_bytes > self._config.node.unwritten_bytes_max
-        if full and connection in self._publishing and connection not in self._held:
-            self._held.add(connection)
-            self._listener.hold(connection, True)
 
     def _report(self, report: mm.Report) -> None:
         _log.log(report.level, "%s: %s", report.code, report.text)
@@ -274,18 +271,14 @@ class Broker:
             "damaged": sum(d.counters.damaged for d in destinations),
             "blocked": self._blocked,
             "unwritten_bytes": self._disk.unwritten_bytes,
-            "streams": len(self._message_manager.streams.table),
-            "streams_open": self._message_manager.streams.open_count,
+            "limits": {
+                "frame_bytes_max": self._limits.frame_bytes_max,
+                "body_bytes_max": self._limits.body_bytes_max,
+                "connections_max": self._limits.connections_max,
+            },
             "rss_bytes": _rss_bytes(),
             "store": {name: getattr(store, name) for name in type(store).__slots__},
         }
-
-
-def _fit(settings: cm.SessionSettings, group_bytes_max: int) -> cm.SessionSettings:
-    """A frame that the journal cannot take as one group must not be accepted."""
-    frame_bytes_max = min(settings.frame_bytes_max, group_bytes_max - 4096)
-    body_bytes_max = min(settings.body_bytes_max, frame_bytes_max // 2)
-    return replace(settings, frame_bytes_max=frame_bytes_max, body_bytes_max=body_bytes_max)
 
 
 def _rss_bytes() -> int:

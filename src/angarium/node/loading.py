@@ -5,10 +5,9 @@ once, and a damaged one must not cost the messages that it is about:
 
     DESTINATION    its name is lost: the destination goes on as `damaged-<number>`, for an administrator to empty
     LOG            where the log begins and ends follows from the batches that are there, and from the subscriptions
-    SUBSCRIPTION   its name is the key: it goes on, from the oldest message that is stored
+    SUBSCRIPTION   its name is the key: it goes on, from the oldest message that is stored, without its selector
     ATTACHED       there is nothing in it but its key
     PRODUCER       forgotten: what its client resends after this start may be stored twice
-    STREAM         forgotten: its message is delivered, and cannot be opened
     NODE           drawn anew
 
 Each is reported, and written anew, so that it is reported once. Without damage nothing of this is looked at.
@@ -18,8 +17,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from angarium.core.destination.log import LANE_BITS, LANE_COUNT, LogField, lane_of, log_put, parse_log_record
 from angarium.core.destination.message_manager import StoredState
-from angarium.core.destination.records import DestinationRecord, LogField, log_put
+from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.subscription import SubscriptionRecord
 from angarium.core.errors import RemoteProtocolError
 from angarium.core.storage import Operation, Put, Table, delete_key, key_of, position_key
@@ -29,7 +29,6 @@ from angarium.store.interface import Damaged, Item, Store
 
 _log = logging.getLogger("angarium")
 _SCAN_LIMIT = 10_000
-_POSITION_MAX = (1 << 62) - 1
 
 
 @dataclass(slots=True)
@@ -48,7 +47,6 @@ def load(store: Store) -> Loaded:
         Table.SUBSCRIPTION: state.subscriptions,
         Table.PRODUCER: state.producers,
         Table.ATTACHED: state.attached,
-        Table.STREAM: state.streams,
     }
     damaged: list[tuple[Table | None, bytes]] = []
     for table, records in tables.items():
@@ -79,8 +77,6 @@ def _repair(store: Store, loaded: Loaded, damaged: list[tuple[Table | None, byte
             _put(loaded, state.attached, Table.ATTACHED, key, b"")
         elif table is Table.PRODUCER and key not in state.producers:
             loaded.operations.append(delete_key(Table.PRODUCER, key))
-        elif table is Table.STREAM and key not in state.streams:
-            loaded.operations.append(delete_key(Table.STREAM, key))
     keys = [key for _, key in damaged]
     known = {int.from_bytes(key[:8], "big") for key in (*state.destinations, *state.logs, *state.subscriptions, *keys)}
     for destination in sorted(known):
@@ -89,15 +85,17 @@ def _repair(store: Store, loaded: Loaded, damaged: list[tuple[Table | None, byte
             _restore_log(store, loaded, destination, keys)
     for table, key in damaged:
         if table is Table.SUBSCRIPTION and key not in state.subscriptions and key[:8] in state.destinations:
-            first = _figure(state, int.from_bytes(key[:8], "big"), LogField.FIRST)
-            record = msgspec.msgpack.encode(SubscriptionRecord(first, [], first, {}))
+            identity = int.from_bytes(key[:8], "big")
+            firsts = {lane: _figure(state, identity, LogField.FIRST, lane) for lane in range(LANE_COUNT)}
+            record = msgspec.msgpack.encode(SubscriptionRecord(firsts, [], firsts, {}))
             _put(loaded, state.subscriptions, Table.SUBSCRIPTION, key, record)
 
 
 def _restore_destination(store: Store, loaded: Loaded, destination: int) -> None:
     """A destination of which there are messages, and no record."""
     state, key = loaded.state, key_of(destination)
-    if key in state.destinations or _batch_after(store, destination, 0) is None:
+    found = any(_batch_after(store, destination, lane << LANE_BITS) is not None for lane in range(LANE_COUNT))
+    if key in state.destinations or not found:
         return
     names = [subscription[8:] for subscription in state.subscriptions if subscription[:8] == key]
     kind = DestinationKind.TOPIC if names and b"" not in names else DestinationKind.QUEUE
@@ -107,26 +105,33 @@ def _restore_destination(store: Store, loaded: Loaded, destination: int) -> None
 
 
 def _restore_log(store: Store, loaded: Loaded, destination: int, damaged: list[bytes]) -> None:
-    state = loaded.state
-    reached = [_figure(state, destination, LogField.FIRST), _figure(state, destination, LogField.NEXT)]
+    for lane in range(LANE_COUNT):
+        _restore_lane(store, loaded, destination, lane, damaged)
+
+
+def _restore_lane(store: Store, loaded: Loaded, destination: int, lane: int, damaged: list[bytes]) -> None:
+    state, base = loaded.state, lane << LANE_BITS
+    reached = [_figure(state, destination, LogField.FIRST, lane), _figure(state, destination, LogField.NEXT, lane)]
     for key, value in state.subscriptions.items():
         if key[:8] == key_of(destination):
             record = msgspec.msgpack.decode(value, type=SubscriptionRecord)
-            reached += [record.cursor, record.delivered]
+            reached += [record.cursors.get(lane, base), record.delivered.get(lane, base)]
     end = _end_of_batches(store, destination, max(reached))
-    if end > _figure(state, destination, LogField.NEXT):
-        _note(loaded, destination, LogField.NEXT, end)
-    first_key = key_of(destination, bytes([LogField.FIRST]))
+    if end > _figure(state, destination, LogField.NEXT, lane):
+        _note(loaded, destination, LogField.NEXT, end, lane)
+    first_key = key_of(destination, bytes([LogField.FIRST, lane]))
     if first_key in damaged and first_key not in state.logs:
-        _note(loaded, destination, LogField.FIRST, _start_of_batches(store, destination, end))
+        _note(loaded, destination, LogField.FIRST, _start_of_batches(store, destination, base, end), lane)
 
 
-def _figure(state: StoredState, destination: int, log_field: LogField) -> int:
-    return int.from_bytes(state.logs.get(key_of(destination, bytes([log_field])), b""), "big")
+def _figure(state: StoredState, destination: int, log_field: LogField, lane: int) -> int:
+    key = key_of(destination, bytes([log_field, lane]))
+    value = state.logs.get(key)
+    return lane << LANE_BITS if value is None else parse_log_record(key, value)[2][0]
 
 
-def _note(loaded: Loaded, destination: int, log_field: LogField, value: int) -> None:
-    put = log_put(destination, log_field, value)
+def _note(loaded: Loaded, destination: int, log_field: LogField, value: int, lane: int) -> None:
+    put = log_put(destination, log_field, value, lane)
     _put(loaded, loaded.state.logs, put.table, put.key, put.value)
 
 
@@ -136,8 +141,8 @@ def _put(loaded: Loaded, records: dict[bytes, bytes], table: Table, key: bytes, 
 
 
 def _batch_after(store: Store, destination: int, position: int) -> Item | Damaged | None:
-    """The batch that holds the position, or the next one."""
-    low, high = position_key(destination, position + 1), position_key(destination, _POSITION_MAX)
+    """The batch that holds the position, or the next one of its lane."""
+    low, high = position_key(destination, position + 1), position_key(destination, (lane_of(position) + 1) << LANE_BITS)
     return store.first_at_or_after(Table.BATCH, low, high)
 
 
@@ -154,9 +159,9 @@ def _end_of_batches(store: Store, destination: int, known: int) -> int:
             step //= 2
 
 
-def _start_of_batches(store: Store, destination: int, end: int) -> int:
+def _start_of_batches(store: Store, destination: int, base: int, end: int) -> int:
     """Where the first batch begins; `end` if there is none. Of a damaged one only its end is known."""
-    found = _batch_after(store, destination, 0)
+    found = _batch_after(store, destination, base)
     if found is None:
         return end
     found_end = int.from_bytes(found.key[8:], "big")

@@ -2,28 +2,40 @@
 
 Every destination has its own queue of frames; destinations take turns, one frame each, and a turn of the loop handles
 a bounded number. So a flood for one destination delays the others by at most a frame each, and never the sockets.
+How much waits here is bounded by whoever posts: each frame is told back to its `sender` once it is handled.
 """
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from angarium.core.destination.events import FromSession
 
 _FRAMES_PER_TURN_MAX = 256
 
 
+class _Posted(NamedTuple):
+    envelope: FromSession
+    sender: int
+    size_bytes: int
+
+
 class InProcessBus:
-    def __init__(self, deliver: Callable[[FromSession], None]) -> None:
+    """Calls `deliver` for each frame, and then `handled` with the sender and the size that it was posted with."""
+
+    def __init__(self, deliver: Callable[[FromSession], None], handled: Callable[[int, int], None]) -> None:
         self._deliver = deliver
+        self._handled = handled
         self._loop = asyncio.get_running_loop()
-        self._queues: dict[int, deque[FromSession]] = {}  # destinations with frames waiting, in turn
+        self._queues: dict[int, deque[_Posted]] = {}  # destinations with frames waiting, in turn
         self._scheduled = False
 
-    def post(self, envelope: FromSession) -> None:
+    def post(self, envelope: FromSession, sender: int = 0, size_bytes: int = 0) -> None:
+        """Sender 0 is nobody: what the node itself says."""
         waiting = self._queues.get(envelope.destination)
         if waiting is None:
             waiting = self._queues[envelope.destination] = deque()
-        waiting.append(envelope)
+        waiting.append(_Posted(envelope, sender, size_bytes))
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.run)
@@ -36,10 +48,12 @@ class InProcessBus:
                 break
             destination, waiting = next(iter(queues.items()))
             del queues[destination]
-            envelope = waiting.popleft()
+            posted = waiting.popleft()
             if waiting:
                 queues[destination] = waiting
-            self._deliver(envelope)
+            self._deliver(posted.envelope)
+            if posted.sender:
+                self._handled(posted.sender, posted.size_bytes)
         self._scheduled = bool(queues)
         if queues:
             self._loop.call_soon(self.run)

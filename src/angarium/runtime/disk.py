@@ -4,7 +4,9 @@ Writes queue up while the writer thread makes the previous group durable; all th
 group. Settlements, which nobody waits for, are patient: alone they wait a moment for company, so that the next publish
 does not have to wait for their fdatasync. A store that cannot write (a full disk) loses nothing: every write is tried
 again until it succeeds, in order, except that writes which make room go first, so that consumers can empty a full
-disk. Reads of what is still in memory are answered at once; the others go to the reader thread.
+disk. Reads of what is still in memory are answered at once; the others go to the reader thread. In one turn of the loop
+memory answers only so much: an answer leads to deliveries and they to the next read, so that a long backlog would keep
+everybody else waiting, and what was delivered could not leave meanwhile. The rest takes turns.
 """
 import asyncio
 import queue
@@ -21,6 +23,9 @@ from angarium.core.wire.batch import Batch
 from angarium.store.interface import Damaged, Item, Store, group_bytes
 
 _Batch = StoredBatch | DamagedBatch
+_READ_BATCHES_MAX = 128  # of one read: some milliseconds of delivering
+_TURN_BATCHES_MAX = 128  # from memory, before others may run
+_TURN_BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class Disk:
         failed: Callable[[BaseException], None],
     ) -> None:
         self.unwritten_bytes = 0
+        self.freeing_bytes = 0  # of those, what makes room
         self._store = store
         self._settings = settings
         self._written, self._read, self._blocked, self._failed = written, read, blocked, failed
@@ -63,6 +69,8 @@ class Disk:
         self._patient_bytes = 0
         self._patience: asyncio.TimerHandle | None = None
         self._reads: queue.SimpleQueue[Read | None] = queue.SimpleQueue()
+        self._postponed: deque[Read] = deque()  # to a later turn of the loop
+        self._turn_batches = self._turn_bytes = 0  # answered since the last turn that was waited for
         self._writer = threading.Thread(target=self._guarded(self._write_loop), name="disk-writer", daemon=True)
         self._reader = threading.Thread(target=self._guarded(self._read_loop), name="disk-reader", daemon=True)
         self._stopping = False
@@ -75,6 +83,8 @@ class Disk:
     def write(self, write: Write) -> None:
         size_bytes = group_bytes(write.operations)
         self.unwritten_bytes += size_bytes
+        if write.freeing:
+            self.freeing_bytes += size_bytes
         self._patient.append(_Queued(write, size_bytes))
         self._patient_bytes += size_bytes
         if not write.patient or self._patient_bytes > self._group_bytes_max or self._stopping:
@@ -90,12 +100,32 @@ class Disk:
         self._writes.put(handed)
 
     def read(self, read: Read) -> BatchesRead | None:
-        """The answer at once if memory has it; otherwise it comes through the callback."""
+        """The answer at once if memory has it and it is somebody's turn; otherwise it comes through the callback."""
+        if self._postponed or self._turn_batches >= _TURN_BATCHES_MAX or self._turn_bytes >= _TURN_BYTES_MAX:
+            if not self._postponed:
+                self._loop.call_soon(self._next_turn)
+            self._postponed.append(read)
+            return None
+        return self._read_now(read)
+
+    def _read_now(self, read: Read) -> BatchesRead | None:
         batches = read_from_memory(self._store, read)
-        if batches is not None:
-            return BatchesRead(read.token, batches)
-        self._reads.put(read)
-        return None
+        if batches is None:
+            self._reads.put(read)
+            return None
+        self._turn_batches += len(batches)
+        self._turn_bytes += sum([len(batch.data) for batch in batches if isinstance(batch, StoredBatch)])
+        return BatchesRead(read.token, batches)
+
+    def _next_turn(self) -> None:
+        self._turn_batches = self._turn_bytes = 0
+        while self._postponed and self._turn_batches < _TURN_BATCHES_MAX and self._turn_bytes < _TURN_BYTES_MAX:
+            answer = self._read_now(self._postponed[0])
+            if answer is not None:
+                self._read(answer)  # what it leads to is postponed as well: the first of them is still there
+            self._postponed.popleft()
+        if self._postponed:
+            self._loop.call_soon(self._next_turn)
 
     async def close(self) -> bool:
         """Finish what is queued; False if the store would not take it (its producers were never confirmed)."""
@@ -106,8 +136,9 @@ class Disk:
         await asyncio.to_thread(self._reader.join)
         return self.unwritten_bytes == 0
 
-    def _completed(self, tokens: list[int], size_bytes: int) -> None:
+    def _completed(self, tokens: list[int], size_bytes: int, freeing_bytes: int) -> None:
         self.unwritten_bytes -= size_bytes
+        self.freeing_bytes -= freeing_bytes
         self._written(tokens)
 
     # -- in the threads --------------------------------------------------------------------------------
@@ -178,17 +209,19 @@ class Disk:
         """One group: as many writes as fit, in order. They leave `waiting` only once they are durable."""
         operations: list[Operation] = []
         tokens: list[int] = []
-        size_bytes = 0
+        size_bytes = freeing_bytes = 0
         for queued in waiting:
             if tokens and size_bytes + queued.size_bytes > self._group_bytes_max:
                 break
             operations += queued.write.operations
             tokens.append(queued.write.token)
             size_bytes += queued.size_bytes
+            if queued.write.freeing:
+                freeing_bytes += queued.size_bytes
         self._store.commit(operations)
         for _ in tokens:
             waiting.popleft()
-        self._call(self._completed, tokens, size_bytes)
+        self._call(self._completed, tokens, size_bytes, freeing_bytes)
 
     def _commit_freeing(self, waiting: deque[_Queued]) -> None:
         for queued in [queued for queued in waiting if queued.write.freeing]:
@@ -197,7 +230,7 @@ class Disk:
             except Unavailable:
                 return
             waiting.remove(queued)
-            self._call(self._completed, [queued.write.token], queued.size_bytes)
+            self._call(self._completed, [queued.write.token], queued.size_bytes, queued.size_bytes)
 
     def _has_room(self) -> bool:
         """All that waited has found room in the reserve, and who was told to wait sends nothing to be tried: so ask."""
@@ -222,7 +255,7 @@ def read_from_memory(store: Store, read: Read) -> list[_Batch] | None:
     batches: list[_Batch] = []
     position, size_bytes = read.position, 0
     high = position_key(read.destination, read.end + 1)
-    while position < read.end and size_bytes < read.bytes_max:
+    while position < read.end and size_bytes < read.bytes_max and len(batches) < _READ_BATCHES_MAX:
         item = store.peek_memory(Table.BATCH, position_key(read.destination, position + 1), high)
         if item is None:
             break
@@ -238,7 +271,9 @@ def read_from_memory(store: Store, read: Read) -> list[_Batch] | None:
 def read_from_store(store: Store, read: Read) -> list[_Batch]:
     low = position_key(read.destination, read.position + 1)
     high = position_key(read.destination, read.end + 1)
-    items: Sequence[Item | Damaged] = store.scan(Table.BATCH, low, high, limit=1_000, bytes_max=read.bytes_max)
+    items: Sequence[Item | Damaged] = store.scan(
+        Table.BATCH, low, high, limit=_READ_BATCHES_MAX, bytes_max=read.bytes_max
+    )
     batches: list[_Batch] = []
     for item in items:
         end = int.from_bytes(item.key[8:], "big")

@@ -102,12 +102,13 @@ class ClientTransport(asyncio.BufferedProtocol):
         asyncio.get_running_loop().call_soon(self._rested)
 
     def _rested(self) -> None:
-        self._hand_on(self._received)
-        if self._received:
-            asyncio.get_running_loop().call_soon(self._rested)
-        else:
+        if not self._held:
+            self._hand_on(self._received)
+        if not self._received:
             self._resting = False
             self._update_reading()
+        elif not self._held:  # else it goes on when it is let go
+            asyncio.get_running_loop().call_soon(self._rested)
 
     def eof_received(self) -> bool:
         return False
@@ -154,7 +155,9 @@ class ClientTransport(asyncio.BufferedProtocol):
             self._update_reading()
 
     def hold(self, held: bool) -> None:
-        """Stop reading, or go on: the node has as much unwritten as it may."""
+        """Stop reading and handing on, or go on: the node has as much waiting or unwritten as it may."""
+        if self._held and not held and self._received:
+            asyncio.get_running_loop().call_soon(self._rested)
         self._held = held
         self._update_reading()
 

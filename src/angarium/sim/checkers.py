@@ -170,15 +170,17 @@ def left_on_disk(disk: SimDisk, *, producers_max: int) -> Iterator[str]:
 
 
 def _left_in(destination: Destination) -> Iterator[str]:
-    if not destination.first == destination.readable == destination.next:
-        yield f"log has positions {destination.first} to {destination.next}, readable to {destination.readable}"
+    for lane in destination.log.order:
+        if not lane.first == lane.readable == lane.next:
+            yield f"log has positions {lane.first} to {lane.next}, readable to {lane.readable}"
     if destination.consumers or destination.producers.attached():
         yield "somebody is attached"
     for subscription in destination.subscriptions:
         if not subscription.durable:
             yield f"{subscription.name} was not durable and is still there"
-        sets = (subscription.settled, subscription.returned, subscription.orphaned)
+        sets = (subscription.settled, subscription.returned, subscription.orphaned, subscription.delayed)
         if any(sets) or subscription.parked or subscription.awaited or subscription.redeliveries.count:
             yield f"subscription {subscription.name!r} holds on to positions"
-        if subscription.cursor != destination.next:
-            yield f"subscription {subscription.name!r} stands at {subscription.cursor} of {destination.next}"
+        for lane in destination.log.order:
+            if (cursor := subscription.cursor_of(lane.number)) != lane.next:
+                yield f"subscription {subscription.name!r} stands at {cursor} of {lane.next}"

@@ -15,11 +15,12 @@ later one is then told that the position is lost:
 - a release, close or giving up takes effect before it is durable, so the broker may still remember the earlier holder;
 - an earlier holder has resumed and has not heard yet that it lost the position, so it claims it once more.
 """
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from angarium.core.destination.subscription import ConsumerKey
+from angarium.core.destination.consumer import ConsumerKey
+from angarium.core.destination.log import lane_of
 from angarium.core.ranges import Range
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
@@ -86,7 +87,7 @@ class ConsumerFacts:
     is_gone: bool = False  # closed, or its client is
     is_refused: bool = False  # its last opening was: what it says since is ignored
     sends: dict[int, Send] = field(default_factory=dict)  # position -> when it was last sent here
-    last: dict[bytes, int] = field(default_factory=dict)  # producer -> last sequence among first deliveries
+    last: dict[tuple[bytes, int], int] = field(default_factory=dict)  # producer, lane -> last among first deliveries
     lost: set[int] = field(default_factory=set)  # as the broker said when it last opened
     settles: dict[int, tuple[Outcome, list[Range]]] = field(default_factory=dict)  # as the message manager got them
     answered: int = 0  # the last of them
@@ -224,15 +225,14 @@ class Holdings:
         batch = Batch.trusted(payload)
         producer = self._messages.by_identity[batch.producer]
         expiries = batch.expiries_ms() if batch.columns else None
-        sequence = batch.first_sequence
         self._sends += 1
         send = Send(self._start, self._sends)
-        for index in range(batch.count):
-            position = frame.position + index
-            if log.messages.get(position) != (batch.producer, sequence + index):
+        for index, position in enumerate(frame.positions(batch.count)):
+            sequence = batch.sequence(index)
+            if log.messages.get(position) != (batch.producer, sequence):
                 raise Violation(
                     "only what is durable is delivered",
-                    f"{log.name}: position {position} is delivered as message {sequence + index}; "
+                    f"{log.name}: position {position} is delivered as message {sequence}; "
                     f"the disk has {log.messages.get(position)}",
                 )
             if position in subscription.settled:
@@ -241,7 +241,7 @@ class Holdings:
                 )
             if expiries is not None and 0 < expiries[index] <= wall_ms:
                 raise Violation("nothing expired is delivered", f"{log.name}: position {position}")
-            if producer.confirmed_at.get(sequence + index, now) < subscription.starts_after:
+            if producer.confirmed_at.get(sequence, now) < subscription.starts_after:
                 raise Violation(
                     "a subscription starts where it was asked to",
                     f"{log.name}{subscription.name}: position {position} was confirmed before it was opened",
@@ -273,13 +273,13 @@ class Holdings:
             self.consumers[other].was_away = True
             hold.is_forfeited = True
 
-    def arrived(self, key: ConsumerKey, batch: Batch, position: int, counts: list[int], low: int, high: int) -> None:
-        """Messages low to high - 1 of the batch reach the application."""
+    def arrived(self, key: ConsumerKey, batch: Batch, positions: Sequence[int], counts: list[int], low: int) -> None:
+        """The messages from `low` on of the batch reach the application."""
         facts = self.consumers[key]
         subscription = facts.subscription
         log = subscription.log
-        for index in range(low, high):
-            at, sequence = position + index, batch.first_sequence + index
+        for index, at in enumerate(positions, start=low):
+            sequence = batch.sequence(index)
             if key in subscription.holds.get(at, ()):
                 raise Violation("nothing is delivered twice to a session", f"{log.name}: position {at}")
             wrong = self._messages.unlabelled(batch.producer, sequence, batch.body(index))
@@ -289,12 +289,13 @@ class Holdings:
             if seen.start == send.start and seen.number < send.number and not (counts and counts[index]):
                 raise Violation("redeliveries are told", f"{log.name}: position {at} comes as if for the first time")
             if subscription.sent[at] == FIRST_SEND and subscription.first_to[at] == key:
-                if facts.last.get(batch.producer, 0) >= sequence:
+                stream = (batch.producer, lane_of(at))
+                if facts.last.get(stream, 0) >= sequence:
                     raise Violation(
-                        "order per producer",
-                        f"{log.name}: message {sequence} arrives after {facts.last[batch.producer]}",
+                        "order per producer and priority",
+                        f"{log.name}: message {sequence} arrives after {facts.last[stream]}",
                     )
-                facts.last[batch.producer] = sequence
+                facts.last[stream] = sequence
             subscription.seen[at] = max(seen, send)
             subscription.holds.setdefault(at, {})[key] = Hold()
 

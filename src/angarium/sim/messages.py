@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from angarium.core.destination.log import lane_of
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.storage import Operation, Put, Table
 from angarium.core.wire.batch import Batch
@@ -50,7 +51,7 @@ class LogFacts:
     confirm: str = "disk"
     messages: dict[int, tuple[bytes, int]] = field(default_factory=dict)  # position -> producer, sequence
     positions: dict[tuple[bytes, int], int] = field(default_factory=dict)
-    last: dict[bytes, int] = field(default_factory=dict)  # producer -> its last sequence in the log
+    last: dict[tuple[bytes, int], int] = field(default_factory=dict)  # producer, lane -> its last sequence in the log
     damaged: set[int] = field(default_factory=set)  # positions in a spoiled batch
     set_aside: set[int] = field(default_factory=set)  # positions that the broker reported as unreadable
 
@@ -111,9 +112,9 @@ class Messages:
         destination, end = int.from_bytes(put.key[:8], "big"), int.from_bytes(put.key[8:], "big")
         log = self.logs[destination]
         batch = Batch.trusted(put.value)
-        producer, sequence = batch.producer, batch.first_sequence
-        last = log.last.get(producer, 0)
-        for position in range(end - batch.count, end):
+        producer, stream = batch.producer, (batch.producer, lane_of(end - 1))
+        last = log.last.get(stream, 0)
+        for position, sequence in zip(range(end - batch.count, end), batch.sequences(), strict=True):
             if position in log.messages:
                 raise Violation(
                     "no duplicates in the log",
@@ -126,13 +127,13 @@ class Messages:
                 )
             if sequence <= last:
                 raise Violation(
-                    "order per producer", f"{log.name}: message {sequence} is stored at {position}, after {last}"
+                    "order per producer and priority",
+                    f"{log.name}: message {sequence} is stored at {position}, after {last}",
                 )
             log.messages[position] = (producer, sequence)
             log.positions[producer, sequence] = position
             last = sequence
-            sequence += 1
-        log.last[producer] = last
+        log.last[stream] = last
 
     def damaged(self, key: bytes, count: int) -> None:
         log = self.logs[int.from_bytes(key[:8], "big")]

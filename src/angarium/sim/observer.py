@@ -51,7 +51,7 @@ class Observer:
     def _check(self, name: str, position: int, batch: Batch) -> None:
         messages = self._client.ledger.messages
         for index in range(batch.count):
-            message = (batch.producer, batch.first_sequence + index)
+            message = (batch.producer, batch.sequence(index))
             wrong = messages.unlabelled(*message, batch.body(index))
             if wrong or messages.by_name[name].messages.get(position + index) != message:
                 raise Violation(

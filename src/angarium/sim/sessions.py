@@ -215,11 +215,16 @@ class SimConsumer:
         holdings = self.session.client.ledger.holdings
         match command:
             case events.MessagesArrived(batch=batch, position=position, low=low, high=high):
-                holdings.arrived(self.key, batch, position, command.redeliveries, low, high)
-                self.in_hands.add(position + low, position + high)
-                self.received += range(position + low, position + high)
-                if self.on_arrival is not None:
-                    self.on_arrival(self, position + low, position + high)
+                every = command.positions or range(position, position + batch.count)
+                positions = every[low:high]
+                holdings.arrived(self.key, batch, positions, command.redeliveries, low)
+                self.received += positions
+                ranges = RangeSet((at, at + 1) for at in positions)
+                for part in ranges:
+                    self.in_hands.add(*part)
+                for part in ranges:
+                    if self.on_arrival is not None:
+                        self.on_arrival(self, *part)
             case events.PositionsLost(ranges=ranges):
                 self.lost += ranges
                 holdings.lost_by_application(self.key, ranges)

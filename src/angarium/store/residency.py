@@ -7,7 +7,8 @@ a shared file mapping it discards nothing (the pages stay in the page cache, and
 pwrite); whoever touches such a page again, even at the same moment in another thread, faults in the same content.
 
 The first pages stay: they hold LMDB's meta pages, which every transaction reads. Where there is no /proc, nothing is
-dropped: a cost in memory, not in correctness.
+dropped: a cost in memory, not in correctness. The file that tells is opened once: a process that has run out of
+descriptors must still be able to look.
 """
 import ctypes
 import mmap
@@ -39,9 +40,27 @@ def mapping_address(path: Path) -> int | None:
     return None
 
 
-def file_pages_bytes() -> int:
-    """How much of what this process maps from files is resident."""
-    return int(Path("/proc/self/statm").read_bytes().split()[2]) * mmap.PAGESIZE
+class FilePages:
+    """How much of what this process maps from files is resident; 0 where the system does not tell."""
+
+    def __init__(self) -> None:
+        try:
+            self._descriptor = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._descriptor = -1
+
+    def resident_bytes(self) -> int:
+        if self._descriptor < 0:
+            return 0
+        try:
+            return int(os.pread(self._descriptor, 256, 0).split()[2]) * mmap.PAGESIZE
+        except (OSError, IndexError):
+            return 0
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class Residency:
@@ -51,7 +70,8 @@ class Residency:
         self._path = path
         self._bytes_max = bytes_max
         self._address = mapping_address(path)
-        self._floor_bytes = 0 if self._address is None else file_pages_bytes()  # libraries, and the like
+        self._pages = FilePages()
+        self._floor_bytes = self._pages.resident_bytes()  # libraries, and the like
         self._unlooked_bytes = 0
         self.drops = 0
 
@@ -60,12 +80,18 @@ class Residency:
         self._unlooked_bytes += count + _READ_COST_BYTES
         if self._unlooked_bytes >= _LOOK_EVERY_BYTES and self._address is not None:
             self._unlooked_bytes = 0
-            if file_pages_bytes() - self._floor_bytes > self._bytes_max:
+            if self._pages.resident_bytes() - self._floor_bytes > self._bytes_max:
                 self._drop(self._address)
 
+    def close(self) -> None:
+        self._pages.close()
+
     def _drop(self, address: int) -> None:
-        length = self._path.stat().st_size - _KEEP_BYTES
+        try:
+            length = self._path.stat().st_size - _KEEP_BYTES
+        except OSError:
+            return
         if length > 0:
             _madvise(address + _KEEP_BYTES, length, mmap.MADV_DONTNEED)  # may refuse: a cost in memory only
-        self._floor_bytes = file_pages_bytes()
+        self._floor_bytes = self._pages.resident_bytes()
         self.drops += 1

@@ -82,6 +82,7 @@ class Tables:
             self._closed = True
             self._reads.wait_for(lambda: self._reading == 0)
         self._env.close()
+        self.residency.close()
 
     @property
     def file_bytes(self) -> int:
@@ -255,7 +256,10 @@ class Tables:
         try:
             yield
         except _CORRUPT as error:
-            raise StorageCorrupt(f"{self._path}: {error}; restore this node from its peers") from error
+            raise StorageCorrupt(
+                f"{self._path}: {error}; stop the node, keep a copy of its directory, and "
+                "start it on a copy made before, or on an empty directory: what is only here is then lost"
+            ) from error
         except lmdb.PanicError as error:  # LMDB could not write its own meta page, and refuses until it is opened again
             raise Unavailable(f"{self._path}: {error}; check the disk and restart this node") from error
         except lmdb.Error as error:

@@ -199,7 +199,7 @@ class FakePeer:
     # -- frames ----------------------------------------------------------------------------------
 
     def receive(self, received: Received) -> None:
-        number, frame, payload = received
+        number, frame, payload, _ = received
         if self.keep_received:
             self.received.append(frame)
         match frame:

@@ -184,8 +184,9 @@ class History:
                 if outcome is not Outcome.RELEASE:
                     missed = {p for part in lost for p in range(*part)}
                     self.finished.update(set(positions) - missed)
-            case frames.Deliver(_, position, _):
-                for at, body in enumerate(Batch.parse(payload).bodies(), start=position):
+            case frames.Deliver():
+                batch = Batch.parse(payload)
+                for at, body in zip(frame.positions(batch.count), batch.bodies(), strict=True):
                     assert self.places.setdefault(body, at) == at, f"{body!r} is in the log twice"
                     assert at not in self.finished, f"{at} was settled, and delivered again"
                     assert at not in reader.held, f"{at} was delivered twice to a session that survived"

@@ -23,6 +23,7 @@ from angarium.core.destination.events import (
     WritesUnblocked,
     Written,
 )
+from angarium.core.destination.log import lane_of
 from angarium.core.destination.message_manager import MessageManager
 from angarium.core.ids import GLOBAL_ID_BYTES
 from angarium.core.ranges import Range
@@ -130,7 +131,7 @@ class World:
         end = int.from_bytes(key[8:], "big")
         low = end - Batch.trusted(self.disk.tables[Table.BATCH][key]).count
         for subscription in destination.subscriptions:
-            needed = subscription.settled.gaps(max(low, subscription.cursor), end)
+            needed = subscription.settled.gaps(max(low, subscription.cursor_of(lane_of(low))), end)
             assert not needed, f"{subscription.name!r} still needs {needed} of the batch {low}..{end - 1}"
 
     def block(self, reason: str = "no space left") -> None:
@@ -337,7 +338,7 @@ class Consumer:
                 batch = Batch.parse(payload)
                 counts = frame.redeliveries or [0] * batch.count
                 assert len(counts) == batch.count
-                arrived += zip(range(frame.position, frame.position + batch.count), batch.bodies(), counts, strict=True)
+                arrived += zip(frame.positions(batch.count), batch.bodies(), counts, strict=True)
         return arrived
 
     @property

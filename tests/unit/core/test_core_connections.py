@@ -40,7 +40,7 @@ def test_a_body_longer_than_allowed_is_refused_and_the_longest_allowed_is_not() 
     assert client.last(frames.Confirm).sequence == 2
     client.send_with(frames.Publish(1), pack(PRODUCER, 3, 0, [b"x", b"y" * 101, b"z"]))
     assert client.failure == "body-too-long"
-    assert node.world.destination(1).next == 2
+    assert node.world.destination(1).log.lanes[0].next == 2
 
 
 def test_a_batch_that_is_none_is_refused() -> None:

@@ -27,8 +27,14 @@ from tests.unit.core.core_settings import QUICK, THOROUGH
 
 FRAME_BYTES_MAX = 1 << 20
 _sessions = st.integers(0, (1 << 32) - 1)
-_received = st.builds(Received, _sessions, any_frame(), st.binary(max_size=60))
-_STREAM = [Received(kind.kind, sample(kind), b"payload" if kind.kind % 2 else b"") for kind in EVERY_KIND]
+
+
+def received_as(session: int, frame: Frame, payload: bytes) -> Received:
+    return Received(session, frame, payload, len(encode(session, frame, payload)))
+
+
+_received = st.builds(received_as, _sessions, any_frame(), st.binary(max_size=60))
+_STREAM = [received_as(kind.kind, sample(kind), b"payload" if kind.kind % 2 else b"") for kind in EVERY_KIND]
 
 
 def parser() -> FrameParser:
@@ -36,7 +42,7 @@ def parser() -> FrameParser:
 
 
 def encoded(items: Sequence[Received]) -> bytes:
-    return b"".join(encode(*item) for item in items)
+    return b"".join(encode(item.session, item.frame, item.payload) for item in items)
 
 
 def fed(pieces: Sequence[bytes]) -> list[Received]:
@@ -79,7 +85,7 @@ def test_every_frame_survives_the_round_trip(kind: type[Frame]) -> None:
         data = encode(session, frame, payload)
         assert data == encode_head(session, frame, len(payload)) + payload
         (received,) = parser().feed(data)
-        assert received == (session, frame, payload)
+        assert received == (session, frame, payload, len(data))
         assert type(received.frame) is kind
 
     round_trip()
@@ -121,7 +127,7 @@ def test_frames_before_a_violation_are_those_of_their_own_piece() -> None:
     """A violation ends the connection; what was complete in earlier pieces has been handed out."""
     good, bad = encode(1, frames.Ping(7)), raw_frame(99, b"\x90")
     target = parser()
-    assert target.feed(good + bad[:5]) == [(1, frames.Ping(7), b"")]
+    assert target.feed(good + bad[:5]) == [received_as(1, frames.Ping(7), b"")]
     with pytest.raises(RemoteProtocolError):
         target.feed(bad[5:])
 
@@ -133,14 +139,15 @@ def test_frames_before_a_violation_are_those_of_their_own_piece() -> None:
 def test_fields_appended_by_a_newer_peer_are_ignored(kind: type[Frame]) -> None:
     fields = msgspec.msgpack.decode(msgspec.msgpack.encode(sample(kind)))
     meta = msgspec.msgpack.encode([*fields, "new", {"more": 1}])
-    assert parser().feed(raw_frame(kind.kind, meta)) == [(1, sample(kind), b"")]
+    data = raw_frame(kind.kind, meta)
+    assert parser().feed(data) == [Received(1, sample(kind), b"", len(data))]
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND, ids=lambda kind: kind.__name__)
 def test_fields_unknown_to_an_older_peer_have_defaults(kind: type[Frame]) -> None:
     required = [field for field in msgspec.structs.fields(kind) if field.required]
     fields = msgspec.msgpack.decode(msgspec.msgpack.encode(sample(kind)))
-    ((_, frame, _),) = parser().feed(raw_frame(kind.kind, msgspec.msgpack.encode(fields[: len(required)])))
+    ((_, frame, _, _),) = parser().feed(raw_frame(kind.kind, msgspec.msgpack.encode(fields[: len(required)])))
     assert frame == kind(*(getattr(sample(kind), field.name) for field in required))
     if required:
         assert refusal(raw_frame(kind.kind, msgspec.msgpack.encode(fields[: len(required) - 1]))) == "bad-frame"

@@ -204,7 +204,7 @@ def test_records_that_make_no_sense_are_reported_and_not_guessed_at(table: str) 
 def test_strays_of_every_table_are_swept() -> None:
     prefix = (9).to_bytes(8, "big")
     state = StoredState(
-        logs={prefix + b"\x01": bytes(8)},
+        logs={prefix + b"\x01\x00": bytes(16)},
         subscriptions={(8).to_bytes(8, "big"): b"\xc1"},
         producers={(7).to_bytes(8, "big") + bytes(16): bytes(16)},
         attached={(6).to_bytes(8, "big") + bytes(20): b""},

@@ -9,7 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from angarium.core.destination.subscription import Consumer, ConsumerKey, Subscription, SubscriptionRecord
+from angarium.core.destination.consumer import Consumer, ConsumerKey
+from angarium.core.destination.log import Log
+from angarium.core.destination.subscription import Subscription, SubscriptionRecord
 from angarium.core.ranges import Range, RangeSet
 from tests.unit.core.core_settings import THOROUGH
 
@@ -25,7 +27,8 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.readable = 0
-        self.subscription = Subscription("s", durable=True, cursor=0)
+        self.log = Log(1)
+        self.subscription = Subscription("s", durable=True)
         self.words: list[object] = []  # for each position: free, settled, orphaned, or (how, by whom)
         self.counts: dict[int, int] = {}
         self.next_fresh = 0
@@ -79,6 +82,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
     @rule(count=st.integers(1, 8))
     def publish(self, count: int) -> None:
         self.readable += count
+        self.log.lanes[0].next = self.log.lanes[0].readable = self.readable
         self.words += [_FREE] * count
 
     @rule(key=_keys, limit=st.integers(0, 6))
@@ -129,10 +133,10 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
     @rule(count=st.integers(1, 5))
     def deliver(self, count: int) -> None:
         free = self._free()
-        assert self.subscription.wanted(self.readable) == (free[0] if free and self.line else None)
+        assert self.subscription.wanted(self.log) == (free[0] if free and self.line else None)
         if not free or not self.line:
             return
-        consumer = self.subscription.next_ready()
+        consumer = self.subscription.line.first()
         assert consumer is not None
         key = self.line.pop(0)
         assert (consumer.session, consumer.number) == key, "consumers take turns"
@@ -223,7 +227,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         record = msgspec.msgpack.decode(self.subscription.record(), type=SubscriptionRecord)
         attached = list(dict.fromkeys([*self.consumers, *self.parked_until, *self.awaited]))
         self.subscription = Subscription.restored(
-            "s", record, attached, log_next=self.readable, until=self.now + GRACE_S
+            "s", record, attached, log=self.log, until=self.now + GRACE_S
         )
         unsettled = [p for p in range(self.readable) if self.words[p] != _SETTLED]
         for position in unsettled:
@@ -239,13 +243,13 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
     @invariant()
     def says_what_the_model_says(self) -> None:
         subscription = self.subscription
-        subscription.check(self.readable)
+        subscription.check(self.log)
         said: list[object] = [_SETTLED] * self.readable
         sets: list[tuple[object, RangeSet]] = [(_FREE, subscription.returned), (_ORPHANED, subscription.orphaned)]
         for key, consumer in subscription.consumers.items():
             sets += [(("held", key), consumer.held), (("unclaimed", key), consumer.unclaimed or RangeSet())]
         sets += [(("parked", key), parked.positions) for key, parked in subscription.parked.items()]
-        for word, positions in (*sets, (_FREE, RangeSet([(subscription.next_fresh, self.readable)]))):
+        for word, positions in (*sets, (_FREE, RangeSet([(subscription.fresh_of(0), self.readable)]))):
             for low, high in positions:
                 said[low:high] = [word] * (high - low)
         assert said == self.words
@@ -255,9 +259,9 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
     @invariant()
     def counts_add_up(self) -> None:
         subscription = self.subscription
-        assert subscription.free_count(self.readable) == len(self._free())
-        assert subscription.waiting_count(self.readable) == self.readable - len(self._where(_SETTLED))
-        assert subscription.ready_count() == len(self.line)
+        assert subscription.free_count(self.log) == len(self._free())
+        assert subscription.waiting_count(self.log) == self.readable - len(self._where(_SETTLED))
+        assert len(subscription.line) == len(self.line)
         assert subscription.parking == bool(self.parked_until or self.awaited)
 
     @invariant()
@@ -280,18 +284,18 @@ def attached(subscription: Subscription, key: ConsumerKey, limit: int) -> Consum
 
 
 def test_memory_of_a_long_backlog_is_a_few_ranges() -> None:
-    subscription = Subscription("s", durable=True, cursor=0)
+    subscription = Subscription("s", durable=True)
     consumer = attached(subscription, _KEYS[0], 1_000_000)
     subscription.take(consumer, 0, 100_000)
     for low in range(0, 100_000, 10):
         subscription.settle(consumer, low, low + 10)
-    assert subscription.cursor == 100_000
+    assert subscription.cursor_of(0) == 100_000
     assert not subscription.settled
     assert not consumer.held
 
 
 def test_a_record_is_small_when_everything_is_settled_in_order() -> None:
-    subscription = Subscription("s", durable=True, cursor=0)
+    subscription = Subscription("s", durable=True)
     consumer = attached(subscription, _KEYS[0], 1_000_000)
     subscription.take(consumer, 0, 1_000_000)
     subscription.settle(consumer, 0, 999_999)
@@ -299,15 +303,17 @@ def test_a_record_is_small_when_everything_is_settled_in_order() -> None:
 
 
 def test_a_stalled_or_opening_consumer_takes_no_turn() -> None:
-    subscription = Subscription("s", durable=True, cursor=0)
+    subscription = Subscription("s", durable=True)
     first, second = attached(subscription, _KEYS[0], 10), attached(subscription, _KEYS[1], 10)
     first.stalled = True
-    subscription.update_ready(first)
-    assert subscription.next_ready() is second
+    subscription.line.update(first)
+    assert subscription.line.first() is second
     second.opening = True
-    subscription.update_ready(second)
-    assert subscription.next_ready() is None
-    assert subscription.wanted(5) is None
+    subscription.line.update(second)
+    assert subscription.line.first() is None
+    log = Log(1)
+    log.lanes[0].readable = 5
+    assert subscription.wanted(log) is None
     first.stalled = False
-    subscription.update_ready(first)
-    assert subscription.wanted(5) == 0
+    subscription.line.update(first)
+    assert subscription.wanted(log) == 0

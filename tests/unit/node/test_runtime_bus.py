@@ -37,7 +37,7 @@ def run(script: Callable[[InProcessBus, list[tuple[int, int]]], None]) -> list[t
             assert isinstance(item.frame, Ping)
             delivered.append((item.destination, item.frame.number))
 
-        bus = InProcessBus(deliver)
+        bus = InProcessBus(deliver, lambda sender, size_bytes: None)
         script(bus, delivered)
         await rest(bus)
 
@@ -88,7 +88,7 @@ def test_what_is_posted_while_delivering_waits_for_its_turn() -> None:
             if len(delivered) < 20:
                 bus.post(envelope(1, 0))  # a destination that always has more
 
-        bus = InProcessBus(deliver)
+        bus = InProcessBus(deliver, lambda sender, size_bytes: None)
         bus.post(envelope(1, 0))
         bus.post(envelope(2, 0))
         bus.post(envelope(3, 0))
@@ -104,7 +104,7 @@ def test_one_turn_of_the_loop_handles_a_bounded_number() -> None:
 
     async def main() -> None:
         delivered: list[FromSession] = []
-        bus = InProcessBus(delivered.append)
+        bus = InProcessBus(delivered.append, lambda sender, size_bytes: None)
         for number in range(5_000):
             bus.post(envelope(number % 3, number))
         await rest(bus, lambda: sizes.append(len(delivered) - sum(sizes)))
@@ -117,7 +117,7 @@ def test_one_turn_of_the_loop_handles_a_bounded_number() -> None:
 def test_an_idle_bus_schedules_nothing() -> None:
     async def main() -> None:
         delivered: list[FromSession] = []
-        bus = InProcessBus(delivered.append)
+        bus = InProcessBus(delivered.append, lambda sender, size_bytes: None)
         bus.post(envelope(1, 1))
         await asyncio.sleep(0)
         assert len(delivered) == 1
@@ -127,3 +127,17 @@ def test_an_idle_bus_schedules_nothing() -> None:
         assert len(delivered) == 2
 
     asyncio.run(main())
+
+
+def test_who_posted_is_told_of_every_frame_that_is_handled() -> None:
+    handled: list[tuple[int, int]] = []
+
+    async def main() -> None:
+        bus = InProcessBus(lambda item: None, lambda sender, size_bytes: handled.append((sender, size_bytes)))
+        bus.post(envelope(1, 1), 7, 30)
+        bus.post(envelope(2, 2), 8, 40)
+        bus.post(envelope(1, 3))  # the node's own: nobody waits for it
+        await rest(bus)
+
+    asyncio.run(main())
+    assert handled == [(7, 30), (8, 40)]

@@ -1,6 +1,8 @@
 """Goal: a read gives the batches from the wanted position on, the same from memory and from disk, and never waits for a
 commit.
 Method: the simulator's store with some batches moved out of memory; a store whose commits the test holds back."""
+import asyncio
+
 import pytest
 
 from angarium.core.destination.events import BatchesRead, DamagedBatch, Read, StoredBatch
@@ -8,6 +10,7 @@ from angarium.core.errors import LocalProtocolError
 from angarium.core.storage import Put, Table, position_key
 from angarium.core.wire.batch import pack
 from angarium.runtime.disk import read_from_memory, read_from_store
+from angarium.store.interface import Item
 from angarium.store.memory import MemoryStore
 from tests.unit.node.disk_driver import Driver, HeldStore, drive, write
 
@@ -106,3 +109,67 @@ def test_a_read_that_breaks_stops_the_node_loudly() -> None:
         await driver.until(lambda: bool(driver.failures))
 
     drive(script, HeldStore())
+
+
+def backlog_of(count: int) -> MemoryStore:
+    """So many batches of one message, all in memory."""
+    store = MemoryStore()
+    store.commit([Put(Table.BATCH, position_key(1, end), batch(end - 1, 1)) for end in range(1, count + 1)])
+    return store
+
+
+@pytest.mark.parametrize("is_in_memory", [True, False], ids=["memory", "disk"])
+def test_one_read_gives_a_bounded_number_of_batches(is_in_memory: bool) -> None:
+    store = backlog_of(500)
+    if not is_in_memory:
+        store.checkpoint()
+    batches = read_from_store(store, Read(1, 1, 10, 1 << 20, 500))
+    assert ends(batches) == list(range(11, 139))
+    assert read_from_memory(store, Read(1, 1, 10, 1 << 20, 500)) == (batches if is_in_memory else None)
+
+
+def test_a_long_backlog_in_memory_takes_turns_with_everything_else() -> None:
+    """Each answer leads to the next read, as delivering does; others must run in between."""
+
+    class Backlog(HeldStore):
+        def peek_memory(self, table: Table, low: bytes, high: bytes) -> Item | None:
+            return kept.peek_memory(table, low, high)
+
+    kept = backlog_of(5_120)
+
+    async def script(driver: Driver) -> None:
+        loop, turns, positions = asyncio.get_running_loop(), 0, {1: 0, 2: 2_560}
+        finished = loop.create_future()
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            loop.call_soon(turn)
+
+        def ask(token: int) -> None:
+            while positions[token] < 5_120:
+                answer = driver.disk.read(Read(token, 1, positions[token], 1 << 20, 5_120))
+                if answer is None:
+                    return
+                positions[token] += len(answer.batches)
+
+        def answered(event: BatchesRead) -> None:
+            assert len(event.batches) <= 128
+            positions[event.token] += len(event.batches)
+            gained.append((turns, event.token))
+            ask(event.token)
+            if positions == {1: 5_120, 2: 5_120}:
+                finished.set_result(None)
+
+        gained: list[tuple[int, int]] = []
+        driver.disk._read = answered
+        turn()
+        ask(1)
+        assert positions[1] == 128, "the first answer comes at once, the next in a later turn"
+        ask(2)
+        await asyncio.wait_for(finished, 20)
+        numbers = [number for number, _ in gained]
+        assert len(set(numbers)) == len(numbers), "one answer of this length in a turn"
+        assert [token for _, token in gained[:6]] in ([1, 2] * 3, [2, 1] * 3), "readers take turns"
+
+    drive(script, Backlog())

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from angarium.core.selector.like import Pattern, _segment, check_pattern
+from angarium.core.selector.like import _WINDOW_CHARACTERS, Pattern, _segment, check_pattern
 from angarium.core.selector.naive import _like
 from tests.unit.core.core_settings import THOROUGH
 from tests.unit.selector.selector_cases import selects
@@ -24,8 +24,11 @@ from tests.unit.selector.selector_cases import selects
         ("a%a", ["aa", "aba"], ["a"]),
         ("_%_", ["aa", "aba"], ["a", ""]),
         ("%%a__%%", ["abc", "xxabcx"], ["ab", "xa"]),
+        ("%ab%ba%", ["abba", "xabxbax"], ["aba", "xxabaxx"]),
+        ("%a_%_b%", ["axxb", "zaxzxbz"], ["zzaxbzz"]),
         ("a%_b%c", ["axbc", "abbc", "axxbxxc"], ["abc", "axb"]),
         (".*[a-z]+\\d", [".*[a-z]+\\d"], ["xa1"]),
+        ("ab%", ["ab", "ab\U0010ffff", "ab\U0010ffff\U0010ffff"], ["a", "aa", "ac"]),
         ("a\U0010ffff%", ["a\U0010ffff", "a\U0010ffffz"], ["a", "b"]),
     ],
 )
@@ -68,7 +71,10 @@ def test_trying_all_places_at_once_finds_the_first(symbols: str, text: str, low:
     assert segment.find(text, low, len(text)) == (places[0] if places else -1)
 
 
-def test_a_place_in_a_later_window_is_found() -> None:
+def test_a_place_in_a_later_window_or_between_two_is_found() -> None:
+    for before in range(_WINDOW_CHARACTERS - 4, _WINDOW_CHARACTERS + 4):
+        text = "x" * before + "azb" + "x" * 5
+        assert _segment(["a", None, "b"])._find_by_bits(text, 0, len(text)) == before
     assert selects("x LIKE '%a_b%'", {"x": "aa" * 5_000 + "a" * 3 + "b"})
     assert selects("x LIKE '%a_b_a%'", {"x": "axba" * 4_000 + "axbxa"})
 

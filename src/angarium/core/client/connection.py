@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import assert_never
 
-from angarium.core.client import events, stream_events
+from angarium.core.client import events
 from angarium.core.client.events import Command, Event
 from angarium.core.client.outlet import Outlet
 from angarium.core.client.reconnect import Address, Chance, ReconnectPolicy, Route
@@ -131,11 +131,6 @@ class ConnectionMachine:
                 self._session(event.session).sync(event, outlet)
             case events.Request():
                 self._on_request(event)
-            case (
-                stream_events.PutFragment() | stream_events.UseFragment() | stream_events.OpenStream()
-                | stream_events.OpenReader() | stream_events.CloseStream() | stream_events.CloseReader()
-            ):  # fmt: skip
-                self._session(event.session).stream_request(event, outlet)
             case (
                 events.OpenConnection() | events.CloseConnection() | events.Connected() | events.Disconnected()
                 | events.InputViolated() | events.WritingPaused() | events.WritingResumed()
@@ -344,7 +339,7 @@ class ConnectionMachine:
             raise LocalProtocolError(f"frames received while {self.state.value}")
         self._silent_until = now + SILENT_HEARTBEATS_MAX * self._heartbeat_s
         try:
-            for number, frame, payload in received:
+            for number, frame, payload, _ in received:
                 if number:
                     self._on_session_frame(number, frame, payload)
                 elif self._on_own_frame(frame, payload, now):

@@ -14,7 +14,8 @@ from angarium.core.destination.events import (
     StoredBatch,
     ToSession,
 )
-from angarium.core.destination.pending import PendingRead, PendingWrite
+from angarium.core.destination.log import Lane, lane_of
+from angarium.core.destination.pending import PendingBrowse, PendingWrite
 from angarium.core.errors import Rejected
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind, Reply, Request
@@ -29,7 +30,6 @@ _KINDS = {"queue": DestinationKind.QUEUE, "topic": DestinationKind.TOPIC}
 class Administration:
     def __init__(self, manager: "MessageManager") -> None:
         self._manager = manager
-        self._browsing: dict[int, tuple[bytes, int, int]] = {}  # read token -> session, request, messages wanted
         self._commands: dict[str, Callable[[bytes, Request], list[Command]]] = {
             "destination.list": self._list,
             "destination.describe": self._describe,
@@ -77,12 +77,11 @@ class Administration:
         destination = self._named(request)
         reason = f"{destination.record.name!r} has been removed"
         closings, operations = destination.remove("destination-removed", reason)
-        told = self._manager.streams.forget(destination.identity, "destination-removed", reason)
         # Its creation must not follow: only what is stored may be removed ahead of other writes.
         freeing = self._manager.is_stored(destination)
         self._manager.forget(destination)
         pending = PendingWrite(answers=[_done(session, request, {"removed": destination.record.name})])
-        return [*closings, *told, self._manager.write(operations, pending, freeing=freeing)]
+        return [*closings, self._manager.write(operations, pending, freeing=freeing)]
 
     def _purge(self, session: bytes, request: Request) -> list[Command]:
         purged, operations = self._named(request).purge()
@@ -99,24 +98,25 @@ class Administration:
             raise Rejected("unknown-subscription", reason)
         if subscription.consumers:
             raise Rejected("subscription-in-use", f"subscription {name!r} has an active consumer; close it first")
-        return destination.end_subscription(subscription, [_done(session, request, {"removed": name})])
+        return destination.consuming.end_subscription(subscription, [_done(session, request, {"removed": name})])
 
     def _browse(self, session: bytes, request: Request) -> list[Command]:
         destination = self._named(request)
         count = _number(request, "count", 100)
         bytes_max = max(1, min(_number(request, "bytes_max", BROWSE_BYTES_MAX), BROWSE_BYTES_MAX))
-        position = max(_number(request, "position", 0), destination.first)
-        if position >= destination.readable or count <= 0:
-            return [_done(session, request, {"parts": [], "next": position, "end": destination.readable})]
-        asked = PendingRead(0, destination.record.name, position, destination.readable)
-        token = self._manager.pending_read(asked)
-        self._browsing[token] = (session, request.number, count)
-        return [Read(token, destination.identity, position, bytes_max, destination.readable)]
+        position = max(0, _number(request, "position", 0))
+        lane = next((lane for lane in _ascending(destination) if position < lane.readable), None)
+        end = _ascending(destination)[-1].readable
+        if lane is None or count <= 0:
+            following = max(position, lane.first if lane else end)
+            return [_done(session, request, {"parts": [], "next": following, "end": end})]
+        position = max(position, lane.first)
+        asked = PendingBrowse(destination.identity, session, request.number, count, position, lane.readable)
+        return [Read(self._manager.pending_read(asked), destination.identity, position, bytes_max, lane.readable)]
 
-    def browsed(self, asked: PendingRead, event: BatchesRead) -> list[Command]:
+    def browsed(self, asked: PendingBrowse, event: BatchesRead, destination: Destination | None) -> list[Command]:
         """Answer with the messages that were read and that some subscription has not settled."""
-        session, number, wanted = self._browsing.pop(event.token)
-        destination = self._manager.find(asked.subscription)
+        wanted = asked.wanted
         parts: list[dict[str, int]] = []
         payload: list[bytes] = []
         following = asked.position if event.batches else asked.end
@@ -137,8 +137,9 @@ class Administration:
             if wanted > 0:
                 following = min(stored.end, asked.end)
         # An empty page is not the end: `next` tells where to go on.
-        answer = Reply(number, "", "", {"parts": parts, "next": following, "end": asked.end})
-        return [ToSession(session, answer, b"".join(payload))]
+        end = asked.end if destination is None else _ascending(destination)[-1].readable
+        answer = Reply(asked.request, "", "", {"parts": parts, "next": following, "end": end})
+        return [ToSession(asked.session, answer, b"".join(payload))]
 
     # -- arguments -----------------------------------------------------------------------------------
 
@@ -151,10 +152,9 @@ class Administration:
 
 
 def describe(destination: Destination) -> dict[str, Any]:
-    counters = destination.counters
-    readable = destination.readable
+    counters, log = destination.counters, destination.log
     subscriptions = list(destination.subscriptions)
-    waiting = [s.waiting_count(readable) for s in subscriptions]
+    waiting = [s.waiting_count(log) for s in subscriptions]
     mean_bytes = counters.bytes_in / counters.messages_in if counters.messages_in else 0.0
     return {
         "name": destination.record.name,
@@ -162,8 +162,8 @@ def describe(destination: Destination) -> dict[str, Any]:
         "confirm": destination.record.confirm,
         "messages": max(waiting, default=0),
         "bytes_mean": round(mean_bytes),
-        "first_position": destination.first,
-        "next_position": readable,
+        "first_position": log.lanes[0].first,
+        "next_position": log.lanes[0].readable,
         "producers": len(destination.producers.attached()),
         "consumers": len(destination.consumers),
         "in_flight": sum(s.in_flight_count() for s in subscriptions),
@@ -173,12 +173,12 @@ def describe(destination: Destination) -> dict[str, Any]:
         "rejected": counters.rejected,
         "expired": counters.expired,
         "damaged": counters.damaged,
-        "blocked": destination.blocked,
+        "blocked": ": ".join(destination.publishing.blocked or ()),
         "subscriptions": [
             {
                 "name": s.name,
                 "durable": s.durable,
-                "messages": s.waiting_count(readable),
+                "messages": s.waiting_count(log),
                 "in_flight": s.in_flight_count(),
                 "consumers": len(s.consumers),
                 "redelivered": s.redeliveries.count,
@@ -188,10 +188,16 @@ def describe(destination: Destination) -> dict[str, Any]:
     }
 
 
+def _ascending(destination: Destination) -> list[Lane]:
+    """Browsing goes by position, not by urgency: so that one number says where to go on."""
+    return [lane for _, lane in sorted(destination.log.lanes.items())]
+
+
 def _unsettled(destination: Destination, low: int, high: int) -> list[tuple[int, int]]:
     if len(destination.subscriptions) == 1:
         (subscription,) = destination.subscriptions
-        return subscription.settled.gaps(max(low, subscription.cursor), high) if high > subscription.cursor else []
+        cursor = subscription.cursor_of(lane_of(low))
+        return subscription.settled.gaps(max(low, cursor), high) if high > cursor else []
     return [(low, high)] if low < high else []
 
 

@@ -1,23 +1,33 @@
 """Handing what was read to the consumers of a subscription: fairly, in order, whole batches where possible.
 
 Consumers with credit take turns; each gets an equal share of what is free, at most its credit. A batch that goes
-whole to one consumer is passed on as the bytes that were published.
+whole to one consumer is passed on as the bytes that were published. Nobody looks inside a batch unless the consumers
+or the batch ask for it: selectors, message groups, expiry.
+
+    free --dead (expired, delivered too often)--> to be buried
+         --not for this subscription----------> settled
+         --not for anybody who is ready-------> stays free
+         --taken--> Deliver
 """
 from dataclasses import dataclass, field
+from itertools import chain
 
-from angarium.core.destination.events import DamagedBatch, StoredBatch, ToSession
+from angarium.core.destination.consumer import Consumer
+from angarium.core.destination.events import ToSession
+from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.subscription import Subscription
-from angarium.core.ranges import Range
-from angarium.core.wire.batch import Batch
+from angarium.core.ranges import Range, RangeSet
+from angarium.core.wire.batch import Batch, Columns
 from angarium.core.wire.frames import Deliver
 
 
-@dataclass(slots=True)
-class Delivery:
-    deliveries: list[ToSession] = field(default_factory=list)
-    delivered: int = 0
-    expired: int = 0
-    damaged: list["Damage"] = field(default_factory=list)
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A batch that was read, or what is left of it."""
+
+    end: int  # one past its last position
+    batch: Batch | None  # None: it fails its checksum
+    raw: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +39,36 @@ class Damage:
     raw: bytes
 
 
-def deliver(
-    subscription: Subscription,
-    batches: list[StoredBatch | DamagedBatch],
-    asked: Range,
-    *,
-    wall_ms: int,
-) -> Delivery:
-    """Deliver as much as the consumers take of the batches, which were read for the range `asked`.
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Messages that will not be delivered, of one batch and for one reason."""
+
+    reason: str
+    batch: Batch
+    base: int  # position of its first message
+    positions: list[Range]
+    deliveries: int = 0
+
+
+@dataclass(slots=True)
+class Delivery:
+    deliveries: list[ToSession] = field(default_factory=list)
+    delivered: int = 0
+    changed: bool = False  # something was settled without being delivered
+    deaths: list[Death] = field(default_factory=list)
+    damaged: list[Damage] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decides beside the consumers."""
+
+    wall_ms: int
+    redeliveries_max: int = 0  # 0: no limit
+
+
+def deliver(subscription: Subscription, pieces: list[Piece], asked: Range, rules: Rules) -> Delivery:
+    """Deliver as much as the consumers take of the pieces, which were read for the range `asked`.
 
     What was free when it was asked for may be gone by now: only what is still free counts, as delivered or
     as damaged.
@@ -44,61 +76,113 @@ def deliver(
     result = Delivery()
     at, readable = asked
     # What each consumer gets in one turn: an equal part of what is free now, not of what others have left.
-    share = -(-subscription.free_count(readable) // max(1, subscription.ready_count()))
-    for stored in batches:
-        if subscription.next_ready() is None:
+    share = -(-subscription.free_in_lane(at, readable) // max(1, len(subscription.line)))
+    for piece in pieces:
+        if subscription.line.first() is None and not subscription.overdue:
             return result
-        if isinstance(stored, DamagedBatch):
-            _note_damage(subscription, at, min(stored.end, readable), stored, result)
+        if piece.batch is None:
+            _note_damage(subscription, at, min(piece.end, readable), piece, result)
         else:
-            batch = Batch.trusted(stored.data)
-            base = stored.end - batch.count
+            base = piece.end - piece.batch.count
             _note_damage(subscription, at, base, None, result)
-            for low, high in subscription.free_in(max(base, at), min(stored.end, readable)):
-                for live in _without_expired(subscription, batch, base, (low, high), result, wall_ms):
-                    _share_out(subscription, batch, base, live, share, result)
-        at = stored.end
-    if not batches:
+            free = subscription.free_in(max(base, at), min(piece.end, readable))
+            free = _without_dead(subscription, piece.batch, base, free, rules, result)
+            if subscription.looks or piece.batch.columns & Columns.GROUP:
+                _look(subscription, piece.batch, base, free, result)
+            else:
+                _share_out(subscription, piece.batch, base, free, share, result)
+        at = piece.end
+    if not pieces:
         _note_damage(subscription, at, readable, None, result)
     return result
 
 
-def _note_damage(
-    subscription: Subscription, low: int, high: int, found: DamagedBatch | None, result: Delivery
-) -> None:
+def _note_damage(subscription: Subscription, low: int, high: int, found: Piece | None, result: Delivery) -> None:
     free = subscription.free_in(low, high) if low < high else []
     if free:
         result.damaged.append(Damage(free, found.end if found else 0, found.raw if found else b""))
 
 
+# -- without looking inside ------------------------------------------------------------------------
+
+
 def _share_out(
-    subscription: Subscription, batch: Batch, base: int, free: Range, share: int, result: Delivery
+    subscription: Subscription, batch: Batch, base: int, free: list[Range], share: int, result: Delivery
 ) -> None:
-    low, high = free
-    while low < high and (consumer := subscription.next_ready()) is not None:
-        upto = min(high, low + min(consumer.credit, share))
-        redeliveries = subscription.take(consumer, low, upto)
-        part = batch.slice(low - base, upto - base)
-        frame = Deliver(consumer.number, low, redeliveries)
-        result.deliveries.append(ToSession(consumer.session, frame, part.data))
-        result.delivered += upto - low
-        low = upto
+    given: dict[Consumer, list[Range]] = {}
+    for low, high in free:
+        while low < high and (consumer := subscription.line.first()) is not None:
+            upto = min(high, low + min(consumer.credit, share))
+            subscription.take(consumer, low, upto)
+            given.setdefault(consumer, []).append((low, upto))
+            low = upto
+    _send(subscription, batch, base, given, result)
 
 
-def _without_expired(
-    subscription: Subscription, batch: Batch, base: int, free: Range, result: Delivery, wall_ms: int
-) -> list[Range]:
-    """The parts of the free range that have not expired; those that have are settled."""
-    expiries = batch.expiries_ms() if batch.columns else None
-    if expiries is None:
-        return [free]
-    live: list[Range] = []
-    for position in range(*free):
-        if 0 < expiries[position - base] <= wall_ms:
-            subscription.discard(position, position + 1)
-            result.expired += 1
-        elif live and live[-1][1] == position:
-            live[-1] = (live[-1][0], position + 1)
+def _send(
+    subscription: Subscription, batch: Batch, base: int, given: dict[Consumer, list[Range]], result: Delivery
+) -> None:
+    for consumer, ranges in given.items():
+        low, high = ranges[0][0], ranges[-1][1]
+        count = sum(b - a for a, b in ranges)
+        result.delivered += count
+        if count == high - low:
+            frame = Deliver(consumer.number, low, subscription.redeliveries.of(low, high))
+            part = batch.slice(low - base, high - base)
         else:
-            live.append((position, position + 1))
-    return live
+            ranges = list(RangeSet(ranges))
+            counts = [subscription.redeliveries.of(a, b) or [0] * (b - a) for a, b in ranges]
+            redeliveries = list(chain.from_iterable(counts))
+            frame = Deliver(consumer.number, low, redeliveries if any(redeliveries) else [], ranges)
+            part = batch.select([position - base for a, b in ranges for position in range(a, b)])
+        result.deliveries.append(ToSession(consumer.session, frame, part.data))
+
+
+# -- looking at each message -----------------------------------------------------------------------
+
+
+def _look(subscription: Subscription, batch: Batch, base: int, free: list[Range], result: Delivery) -> None:
+    fields = BatchFields(batch)
+    given: dict[Consumer, list[Range]] = {}
+    for position in chain.from_iterable(range(*part) for part in free):
+        index = position - base
+        if subscription.accepts is not None and not subscription.accepts(fields[index], batch.producer):
+            subscription.discard(position, position + 1)
+            result.changed = True
+            continue
+        consumer = subscription.line.choose(position, fields, index)
+        if consumer is not None:
+            subscription.take(consumer, position, position + 1)
+            given.setdefault(consumer, []).append((position, position + 1))
+        elif subscription.line.first() is None:
+            break
+    _send(subscription, batch, base, given, result)
+
+
+def _without_dead(
+    subscription: Subscription, batch: Batch, base: int, free: list[Range], rules: Rules, result: Delivery
+) -> list[Range]:
+    """The parts of the free ranges that may be delivered; what may not is settled, and will be buried."""
+    expiries = batch.expiries_ms() if batch.columns & Columns.EXPIRY else None
+    counts_matter = rules.redeliveries_max and subscription.redeliveries.count
+    if not free or (expiries is None and not counts_matter):
+        return free
+    live = RangeSet()
+    expired, worn = RangeSet(), RangeSet()
+    for low, high in free:
+        counts = subscription.redeliveries.of(low, high) if counts_matter else []
+        for position in range(low, high):
+            if expiries is not None and 0 < expiries[position - base] <= rules.wall_ms:
+                expired.add(position, position + 1)
+            elif counts and counts[position - low] > rules.redeliveries_max:
+                worn.add(position, position + 1)
+            else:
+                live.add(position, position + 1)
+    for reason, positions in (("expired", expired), ("redelivery-limit", worn)):
+        if positions:
+            deliveries = rules.redeliveries_max + 1 if reason == "redelivery-limit" else 0
+            result.deaths.append(Death(reason, batch, base, list(positions), deliveries))
+            result.changed = True
+            for part in positions:
+                subscription.discard(*part)
+    return list(live)

@@ -5,12 +5,12 @@ by their token; answers to writes come in the order of the writes. Events and co
 every frame, and a frozen dataclass takes five times as long.
 """
 from dataclasses import dataclass
-from enum import IntEnum
 
 import msgspec
 
+from angarium.core.report import Level as Level
+from angarium.core.report import Report as Report
 from angarium.core.storage import Operation
-from angarium.core.stream.events import FileCommand, FileEvent
 from angarium.core.wire.frames import Frame
 
 # -- events ----------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ class WritesUnblocked(msgspec.Struct, frozen=True): ...
 class Tick(msgspec.Struct, frozen=True): ...
 
 
-Event = FromSession | Written | BatchesRead | WritesBlocked | WritesUnblocked | Tick | FileEvent
+Event = FromSession | Written | BatchesRead | WritesBlocked | WritesUnblocked | Tick
 
 # -- commands --------------------------------------------------------------------------------------
 
@@ -86,21 +86,7 @@ class Read(msgspec.Struct, frozen=True):
     end: int  # never at or beyond this position
 
 
-class Level(IntEnum):
-    INFO = 20
-    WARNING = 30
-    ERROR = 40
-
-
-class Report(msgspec.Struct, frozen=True):
-    """An event for people: the log."""
-
-    level: Level
-    code: str
-    text: str
-
-
-Command = ToSession | Write | Read | Report | FileCommand
+Command = ToSession | Write | Read | Report
 
 
 # -- settings --------------------------------------------------------------------------------------
@@ -120,3 +106,8 @@ class DestinationSettings:
     destinations_max: int = 100_000
     # Consumers of one destination. Past it opening is refused.
     consumers_max: int = 100_000
+    # Subscriptions of one topic. Past it a new one is refused.
+    subscriptions_max: int = 100_000
+    # Messages of one subscription that are delivered and not settled. Past it nothing new is delivered: it bounds
+    # what is remembered, and written with each settlement, of messages settled out of order.
+    in_flight_max: int = 100_000

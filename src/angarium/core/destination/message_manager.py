@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from angarium.core.destination.administration import Administration
+from angarium.core.destination.consumer import ConsumerKey
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import (
     BatchesRead,
@@ -26,16 +27,14 @@ from angarium.core.destination.events import (
     WritesUnblocked,
     Written,
 )
-from angarium.core.destination.pending import PendingRead, PendingWrite
+from angarium.core.destination.log import parse_log_record
+from angarium.core.destination.pending import PendingBrowse, PendingRead, PendingWrite
 from angarium.core.destination.records import DestinationRecord, parse_attached_key
-from angarium.core.destination.subscription import ConsumerKey, SubscriptionRecord
+from angarium.core.destination.state import DestinationState
+from angarium.core.destination.subscription import SubscriptionRecord
 from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError, StorageCorrupt
 from angarium.core.names import check_name
 from angarium.core.storage import Operation, Put, Table, delete_prefix, key_of
-from angarium.core.stream import streams as stream
-from angarium.core.stream.events import FileEvent, StoredFile, StreamSettings
-from angarium.core.stream.reading import Damage
-from angarium.core.stream.streams import Streams
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
 
@@ -53,23 +52,18 @@ class StoredState:
     subscriptions: dict[bytes, bytes] = field(default_factory=dict)
     producers: dict[bytes, bytes] = field(default_factory=dict)
     attached: dict[bytes, bytes] = field(default_factory=dict)
-    streams: dict[bytes, bytes] = field(default_factory=dict)
-    stream_files: dict[bytes, StoredFile] = field(default_factory=dict)  # by identity
 
 
 class MessageManager:
-    def __init__(
-        self, settings: DestinationSettings, streams: StreamSettings | None = None, *, wall_ms_at_zero: float
-    ) -> None:
+    def __init__(self, settings: DestinationSettings, *, wall_ms_at_zero: float) -> None:
         self._settings = settings
-        self.streams = Streams(streams or StreamSettings())
         self._wall_ms_at_zero = wall_ms_at_zero
         self.destinations: dict[int, Destination] = {}
         self._by_name: dict[str, Destination] = {}
         self._next_destination = 1
         self._token = 0
         self._writes: dict[int, PendingWrite] = {}
-        self._reads: dict[int, PendingRead] = {}
+        self._reads: dict[int, PendingRead | PendingBrowse] = {}
         self._creations: dict[int, PendingWrite] = {}  # destinations whose record is not yet durable
         self._timed: dict[int, Destination] = {}  # destinations that have a deadline
         self._blocked = ""
@@ -87,9 +81,10 @@ class MessageManager:
             record = _decode(value, DestinationRecord, f"destination {identity}")
             self._add(identity, record)
             self._next_destination = max(self._next_destination, identity + 1)
-        logs: dict[int, dict[int, int]] = {}
+        logs: dict[int, dict[tuple[int, int], tuple[int, int]]] = {}
         for key, value in state.logs.items():
-            logs.setdefault(int.from_bytes(key[:8], "big"), {})[key[8]] = int.from_bytes(value, "big")
+            identity, field, figures = parse_log_record(key, value)
+            logs.setdefault(identity, {})[field] = figures
         for identity, known in self.destinations.items():
             known.restore_log(logs.get(identity, {}), now=now)
         corrections = self._restore_subscriptions(state, now)
@@ -100,14 +95,11 @@ class MessageManager:
             destination.producers.sort_restored()
             self._note_deadline(destination)
         operations = corrections + self._sweep(state)
-        commands: list[Command] = [self.write(operations, PendingWrite(), freeing=True)] if operations else []
-        for damage in self.streams.restore(state.streams, state.stream_files, now=now):
-            commands += self._stream_damaged(damage)
-        return commands
+        return [self.write(operations, PendingWrite(), freeing=True)] if operations else []
 
     def _sweep(self, state: StoredState) -> list[Operation]:
         """Delete what belongs to no destination: writes that overtook, on a full disk, its removal."""
-        keys = (*state.logs, *state.subscriptions, *state.producers, *state.attached, *state.streams)
+        keys = (*state.logs, *state.subscriptions, *state.producers, *state.attached)
         strays = {int.from_bytes(key[:8], "big") for key in keys} - self.destinations.keys()
         return [delete_prefix(table, identity) for identity in sorted(strays) for table in Table if table != Table.NODE]
 
@@ -126,61 +118,52 @@ class MessageManager:
         return corrections
 
     def _add(self, identity: int, record: DestinationRecord) -> Destination:
-        destination = Destination(
+        state = DestinationState(
             identity,
             record,
             self._settings,
             write_token=self._pending_write,
-            read_token=self._pending_read,
-            streams=self.streams,
+            read_token=self.pending_read,
             wall_ms_at_zero=self._wall_ms_at_zero,
         )
-        destination.blocked = self._blocked
+        destination = Destination(state)
+        if self._blocked:
+            destination.publishing.blocked = ("disk-full", self._blocked)
         self.destinations[identity] = self._by_name[record.name] = destination
         return destination
 
     # -- events ------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        deadlines = [self.streams.deadline(), *(destination.deadline() for destination in self._timed.values())]
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return min((d for x in self._timed.values() if (d := x.deadline()) is not None), default=None)
 
     def handle(self, event: Event, *, now: float) -> list[Command]:
         match event:
             case FromSession(session, identity, frame, payload):
                 try:
                     if identity == 0:
-                        return self._own_frame(session, frame, now)
+                        return self._own_frame(session, frame)
                     return self._destination_frame(session, identity, frame, payload, now)
                 except RemoteProtocolError as error:
                     return [ToSession(session, frames.Failure(error.code, error.reason))]
             case Written(token):
-                return self._written(self._writes.pop(token))
+                return self._written(self._writes.pop(token), now)
             case BatchesRead(token, _):
                 asked = self._reads.pop(token)
-                if asked.destination == 0:
-                    return self._administration.browsed(asked, event)
                 destination = self.destinations.get(asked.destination)
-                return [] if destination is None else destination.batches_read(asked, event, now=now)
+                if isinstance(asked, PendingBrowse):
+                    return self._administration.browsed(asked, event, destination)
+                return [] if destination is None else destination.dispatch.batches_read(asked, event, now=now)
             case WritesBlocked(reason):
                 return self._set_blocked(reason)
             case WritesUnblocked():
                 return self._set_blocked("")
             case Tick():
-                commands: list[Command] = list(self.streams.tick(now))
+                commands: list[Command] = []
                 for destination in list(self._timed.values()):
                     commands += destination.tick(now)
                     self._note_deadline(destination)
                 return commands
-        return self._file_event(event)
-
-    def _file_event(self, event: FileEvent) -> list[Command]:
-        commands, damage = self.streams.file_event(event)
-        return [*commands, *(self._stream_damaged(damage) if damage is not None else [])]
-
-    def _stream_damaged(self, damage: Damage) -> list[Command]:
-        destination = self.destinations.get(damage.destination)
-        return [] if destination is None else destination.stream_damaged(damage.position, damage.reason)
 
     def _note_deadline(self, destination: Destination) -> None:
         if destination.deadline() is None:
@@ -194,45 +177,13 @@ class MessageManager:
         destination = self.destinations.get(identity)
         if destination is None:
             return _removed(session, frame)
-        match frame:
-            case frames.Publish():
-                return destination.publish(session, frame, payload, now=now)
-            case frames.Settle():
-                return destination.settle(session, frame)
-            case frames.Credit():
-                return destination.credit(session, frame)
-            case frames.ProducerOpen():
-                return destination.producer_open(session, frame, now=now)
-            case frames.ConsumerOpen():
-                return destination.consumer_open(session, frame, now=now)
-            case frames.Stall(stalled):
-                return destination.stall(session, stalled)
-            case frames.SessionEnded(closed):
-                commands = destination.session_ended(session, closed=closed, now=now)
-                self._note_deadline(destination)
-                return [*commands, *self.streams.session_ended(session, closed=closed, now=now)]
-            case frames.StreamRead():
-                allowed = destination.holds(session, frame.consumer, frame.position)
-                return list(self.streams.read(session, identity, frame, allowed=allowed))
-            case frames.ProducerClose(producer):
-                return destination.producer_close(session, producer, forget=True)
-            case frames.ConsumerClose(consumer_number, unsubscribe):
-                commands = destination.consumer_close(session, consumer_number, now=now, unsubscribe=unsubscribe)
-                self._note_deadline(destination)
-                return commands
-        if isinstance(frame, stream.FRAMES):
-            return list(self.streams.frame(session, identity, frame, payload))
-        raise LocalProtocolError(f"{type(frame).__name__} is not for a destination")
+        commands = destination.frame(session, frame, payload, now=now)
+        if not isinstance(frame, frames.Publish):
+            self._note_deadline(destination)
+        return commands
 
-    def _own_frame(self, session: bytes, frame: frames.Frame, now: float) -> list[Command]:
+    def _own_frame(self, session: bytes, frame: frames.Frame) -> list[Command]:
         match frame:
-            case frames.StreamRead():
-                found = self._by_name.get(frame.destination)
-                return list(self.streams.read(session, found.identity if found else 0, frame, allowed=True))
-            case frames.StreamCredit() | frames.StreamReadEnd():
-                return list(self.streams.frame(session, 0, frame, b""))
-            case frames.SessionEnded(closed):
-                return list(self.streams.session_ended(session, closed=closed, now=now))
             case frames.Locate():
                 return self._locate(session, frame)
             case frames.Request():
@@ -304,24 +255,23 @@ class MessageManager:
 
     def _pending_write(self, pending: PendingWrite) -> int:
         self._token += 1
-        pending.gone = self.streams.take_gone()
         self._writes[self._token] = pending
         return self._token
 
-    def _pending_read(self, pending: PendingRead) -> int:
+    def pending_read(self, pending: PendingRead | PendingBrowse) -> int:
         self._token += 1
         self._reads[self._token] = pending
         return self._token
 
-    def pending_read(self, pending: PendingRead) -> int:
-        return self._pending_read(pending)
-
-    def _written(self, pending: PendingWrite) -> list[Command]:
+    def _written(self, pending: PendingWrite, now: float) -> list[Command]:
         if pending.created:
             self._creations.pop(pending.created, None)
         destination = self.destinations.get(pending.destination)
-        commands = list(pending.answers) if destination is None else destination.written(pending)
-        return [*commands, *self.streams.delete(pending.gone)]
+        commands: list[Command] = []
+        commands += pending.answers if destination is None else destination.written(pending, now=now)
+        for other in pending.others:
+            commands += self._written(other, now)
+        return commands
 
     def _set_blocked(self, reason: str) -> list[Command]:
         self._blocked = reason
@@ -329,15 +279,16 @@ class MessageManager:
         level = Level.ERROR if reason else Level.INFO
         commands: list[Command] = [Report(level, "disk-blocked" if reason else "disk-unblocked", text)]
         for destination in self.destinations.values():
-            commands += destination.set_blocked(reason)
+            commands += destination.publishing.set_blocked("disk-full", reason)
         return commands
 
     def check(self) -> None:
         """Assert the invariants of every destination. For tests and the simulator."""
         for destination in self.destinations.values():
-            assert max(destination.first, destination.readable) <= destination.next
+            for lane in destination.log.order:
+                assert lane.base <= max(lane.first, lane.readable) <= lane.next < lane.end
             for subscription in destination.subscriptions:
-                subscription.check(destination.next)
+                subscription.check(destination.log)
 
 
 def _removed(session: bytes, frame: frames.Frame) -> list[Command]:
@@ -349,10 +300,6 @@ def _removed(session: bytes, frame: frames.Frame) -> list[Command]:
             return [ToSession(session, frames.ConsumerClosed(number, code, reason))]
         case frames.ConsumerClose(number):
             return [ToSession(session, frames.ConsumerClosed(number))]
-        case frames.StreamOpen(number):
-            return [ToSession(session, frames.StreamClosed(number, code, reason))]
-        case frames.StreamRead():
-            return [ToSession(session, frames.StreamReadEnd(frame.reader, code, reason, frame.attachment))]
     return []
 
 

@@ -1,9 +1,21 @@
 """What a message manager remembers of a write or a read until its answer comes."""
 from dataclasses import dataclass, field
 
+from angarium.core.destination.consumer import Consumer
 from angarium.core.destination.events import ToSession
-from angarium.core.destination.subscription import Consumer, Subscription
+from angarium.core.destination.log import Lane
+from angarium.core.destination.subscription import Subscription
 from angarium.core.ranges import Range
+from angarium.core.wire.batch import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Messages that can be delivered once they are durable."""
+
+    lane: Lane
+    end: int  # one past the last position
+    batch: Batch | None  # None: nobody wanted them, so they were not stored
 
 
 @dataclass(slots=True)
@@ -13,18 +25,28 @@ class PendingWrite:
     answers: list[ToSession] = field(default_factory=list)
     destination: int = 0
     created: int = 0  # a destination that exists from now on
-    readable: int = -1  # the log may be read up to here
+    arrived: list[Arrival] = field(default_factory=list)
     confirmed: tuple[bytes, int] | None = None  # producer identity, sequence
     opened: Consumer | None = None  # may be told so and delivered to, unless it has gone meanwhile
     settled: tuple[Consumer, int] | None = None  # who is to be told that this settlement is durable
     noted: Subscription | None = None  # how far it has delivered is known to the disk
     lost: list[Range] = field(default_factory=list)  # what either of them claimed in vain
-    gone: list[bytes] = field(default_factory=list)  # streams that no message holds any more
+    others: list["PendingWrite"] = field(default_factory=list)  # of other destinations, in the same write
 
 
 @dataclass(frozen=True, slots=True)
 class PendingRead:
-    destination: int  # 0: asked for by an administrative request
-    subscription: str  # or the name of the destination that is browsed
+    destination: int
+    subscription: str
+    position: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingBrowse:
+    destination: int
+    session: bytes
+    request: int
+    wanted: int  # messages
     position: int
     end: int

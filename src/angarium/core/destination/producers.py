@@ -22,6 +22,7 @@ class Producer:
     used_ms: int = 0
     session: bytes | None = None  # who has it open
     number: int = 0
+    client: bytes = b""  # the connection that publishes, as it calls itself across reconnections
 
     def record(self) -> bytes:
         return _RECORD.pack(self.accepted, self.used_ms)
@@ -93,6 +94,11 @@ class ProducerTable:
     def get(self, session: bytes, number: int) -> Producer | None:
         numbers = self._by_session.get(session)
         return None if numbers is None else numbers.get(number)
+
+    def client_of(self, identity: bytes) -> bytes:
+        """Whose producer it is, as far as that is known."""
+        producer = self._by_identity.get(identity)
+        return b"" if producer is None else producer.client
 
     def first_new(self, producer: Producer, first: int, last: int) -> int | None:
         """The first of the sequences first..last that is new; None if all are known. A gap is the peer's error."""

@@ -1,11 +1,10 @@
 """What the store keeps of a destination, and what is counted while it runs."""
 from dataclasses import dataclass
-from enum import IntEnum
 
 import msgspec
 
-from angarium.core.destination.subscription import ConsumerKey
-from angarium.core.storage import Put, Table, key_of
+from angarium.core.destination.consumer import ConsumerKey
+from angarium.core.storage import key_of
 from angarium.core.wire.frames import DestinationKind
 
 _SESSION_BYTES = 16
@@ -15,18 +14,8 @@ class DestinationRecord(msgspec.Struct, array_like=True, frozen=True):
     name: str
     kind: DestinationKind
     confirm: str = "disk"  # or "memory": confirmed when ordered, written a little later
-
-
-class LogField(IntEnum):
-    """Figures of a log, each a record of its own: a settlement may be written ahead of a publish."""
-
-    FIRST = 1  # positions below are gone
-    NEXT = 2  # the position that the next message gets
-    DAMAGED = 3  # positions set aside
-
-
-def log_put(destination: int, field: LogField, value: int) -> Put:
-    return Put(Table.LOG, key_of(destination, bytes((field,))), value.to_bytes(8, "big"))
+    redeliveries_max: int = 0  # past it a message goes to the dead message queue; 0: never
+    redelivery_delay_ms: int = 0  # before a released message is delivered again
 
 
 @dataclass(slots=True)
@@ -37,6 +26,7 @@ class Counters:
     settled: int = 0
     rejected: int = 0
     expired: int = 0
+    dead: int = 0  # moved to the dead message queue
     damaged: int = 0
 
 

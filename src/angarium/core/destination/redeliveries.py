@@ -60,6 +60,11 @@ class Redeliveries:
                 found = True
         return counts if found else []
 
+    def above(self, limit: int, low: int, high: int) -> list[Range]:
+        """The parts of [low, high) that were delivered more often than that."""
+        levels = [positions for count, positions in self._levels.items() if count > limit]
+        return [part for positions in levels for part in positions.overlap(low, high)]
+
     def _add(self, count: int, part: Range) -> None:
         self._levels.setdefault(count, RangeSet()).add(*part)
 

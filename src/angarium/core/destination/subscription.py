@@ -1,14 +1,16 @@
 """A subscription: which positions of a log are done with, held by someone, or free to be delivered.
 
-        cursor            next_fresh            readable end of the log
+        cursor             fresh               readable end of the lane
     ------|-----------------|-----------------------|
     settled   settled         never delivered
               held by a consumer
               returned: free to be delivered again
+              delayed: will be returned at a given time
               parked: held by a session that was cut off, and may come back
 
-Every position in [cursor, next_fresh) is in exactly one of the four sets; all are ranges, so that memory follows what
-is in flight. A queue has one subscription that all its consumers share; a topic has one for each subscriber.
+In each lane of the log every position from cursor to fresh is in exactly one of the five sets; all are ranges, so that
+memory follows what is in flight. A queue has one subscription that all its consumers share; a topic has one for each
+subscriber or name.
 
 Parking is what lets a session that survived go on. When a connection is cut, what its consumers hold is parked for a
 grace time; after a restart of the broker everything unsettled is parked if consumers were attached when it stopped.
@@ -16,52 +18,29 @@ A consumer that resumes claims what it holds, resends its settlements, grants cr
 unclaimed is free again. What nobody claims in time is delivered to others. Until then nothing newer is delivered: among
 the positions parked by a restart are some that were never delivered, and they come first.
 """
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
+from angarium.core.destination.consumer import Consumer, ConsumerKey
+from angarium.core.destination.line import Line
+from angarium.core.destination.log import LANE_BITS, Lane, Log, lane_of
 from angarium.core.destination.redeliveries import Redeliveries
 from angarium.core.ranges import Range, RangeSet
-
-ConsumerKey = tuple[bytes, int]  # session identity, the client's number
+from angarium.core.selector.fields import Fields
 
 
 class SubscriptionRecord(msgspec.Struct, array_like=True, frozen=True):
     """A durable subscription as it is stored."""
 
-    cursor: int
+    cursors: dict[int, int]  # by lane
     settled: list[Range]
-    delivered: int
+    delivered: dict[int, int]  # by lane
     redeliveries: dict[int, list[Range]]
-
-
-@dataclass(slots=True, eq=False)
-class Consumer:
-    session: bytes
-    number: int
-    subscription: "Subscription"
-    limit: int  # messages it accepts in all
-    attachment: bytes = b""  # to be repeated when it is told that it is open
-    delivered: int = 0
-    opening: bool = False  # it has not been told yet that it is open
-    cut: bool = False  # its session was cut off: should it resume, another one takes its place
-    stalled: bool = False  # its connection takes no more for now
-    held: RangeSet = field(default_factory=RangeSet)
-    unclaimed: RangeSet | None = None  # until its first credit after a resume
-
-    @property
-    def position(self) -> int:
-        """Where its subscription goes on, if that is known only while it is here; else -1."""
-        if self.subscription.durable:
-            return -1
-        unclaimed = self.unclaimed.first() if self.unclaimed else None
-        return self.subscription.next_fresh if unclaimed is None else unclaimed[0]
-
-    @property
-    def credit(self) -> int:
-        if self.opening or self.stalled or self.unclaimed is not None:
-            return 0
-        return max(0, self.limit - self.delivered)
+    shared: bool = False
+    selector: str = ""
+    no_local: str = ""  # the client whose messages it does not get
 
 
 @dataclass(slots=True)
@@ -71,15 +50,29 @@ class Parked:
 
 
 class Subscription:
-    def __init__(self, name: str, *, durable: bool, cursor: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        durable: bool,
+        cursors: dict[int, int] | None = None,
+        shared: bool = False,
+        selector: str = "",
+        no_local: str = "",
+        in_flight_max: int = 1 << 62,
+    ) -> None:
         self.name = name
         self.durable = durable
-        self.cursor = cursor
+        self.shared = shared
+        self.selector = selector
+        self.no_local = no_local
+        self.cursors = dict(cursors or {})  # by lane, as the next two; where there is none, the lane's beginning
+        self.fresh = dict(self.cursors)
+        self.delivered = dict(self.cursors)  # one past the highest position that was ever delivered
         self.settled = RangeSet()
-        self.next_fresh = cursor
-        self.delivered = cursor  # one past the highest position that was ever delivered
         self.noting = False  # a write that notes `delivered` is under way
         self.returned = RangeSet()
+        self.delayed: list[tuple[float, Range]] = []  # until when; in the order in which they were released
         self.redeliveries = Redeliveries()
         self.consumers: dict[ConsumerKey, Consumer] = {}
         self.parked: dict[ConsumerKey, Parked] = {}
@@ -87,22 +80,41 @@ class Subscription:
         self.awaited: dict[ConsumerKey, None] = {}  # consumers that were attached before the restart
         self.awaited_until = 0.0
         self.reading = False
-        self._ready: dict[Consumer, None] = {}  # consumers with credit, in turn
+        self.accepts: Callable[[Fields, bytes], bool] | None = None  # by fields and producer; None: everything
+        self.is_live = False  # what it accepts is offered to it as it arrives; it need not look for it
+        self.overdue = RangeSet()  # returned, but delivered too often already: to be buried
+        self.redeliveries_max = 0  # 0: no limit
+        self._in_flight_max = in_flight_max
+        self.line = Line()
 
     @classmethod
     def restored(
-        cls, name: str, record: SubscriptionRecord, attached: list[ConsumerKey], *, log_next: int, until: float
+        cls,
+        name: str,
+        record: SubscriptionRecord,
+        attached: list[ConsumerKey],
+        *,
+        log: Log,
+        until: float,
+        in_flight_max: int = 1 << 62,
     ) -> "Subscription":
         # It may have been saved ahead of what was then lost with a crash: it must not wait behind the log's end.
-        self = cls(name, durable=True, cursor=min(record.cursor, log_next))
+        ends = {lane.number: lane.next for lane in log.order}
+        cursors = {lane: min(cursor, ends[lane]) for lane, cursor in record.cursors.items() if lane in ends}
+        self = cls(
+            name, durable=True, cursors=cursors, shared=record.shared, selector=record.selector,
+            no_local=record.no_local, in_flight_max=in_flight_max,
+        )  # fmt: skip
         self.settled = RangeSet(record.settled)
-        self.settled.remove(log_next, max(log_next, record.delivered))
-        self.next_fresh = log_next
-        self.delivered = min(record.delivered, log_next)
         self.redeliveries = Redeliveries(record.redeliveries)
-        unsettled = self.settled.gaps(self.cursor, self.next_fresh)
-        for low, high in self.settled.gaps(self.cursor, self.delivered):
-            self.redeliveries.mark_delivered(low, high)
+        unsettled: list[Range] = []
+        for lane, end in ends.items():
+            cursor, delivered = self.cursor_of(lane), min(record.delivered.get(lane, lane << LANE_BITS), end)
+            self.settled.remove(end, max(end, record.delivered.get(lane, end)))
+            unsettled += self.settled.gaps(cursor, end)
+            self.fresh[lane], self.delivered[lane] = end, delivered
+            for part in self.settled.gaps(cursor, delivered):
+                self.redeliveries.mark_delivered(*part)
         if attached:
             self.orphaned = RangeSet(unsettled)
             self.awaited = dict.fromkeys(attached)
@@ -113,74 +125,133 @@ class Subscription:
 
     def record(self) -> bytes:
         return msgspec.msgpack.encode(
-            SubscriptionRecord(self.cursor, list(self.settled), self.delivered, self.redeliveries.levels())
-        )
+            SubscriptionRecord(
+                self.cursors, list(self.settled), self.delivered, self.redeliveries.levels(), self.shared,
+                self.selector, self.no_local,
+            )
+        )  # fmt: skip
 
     # -- what is free ------------------------------------------------------------------------------
 
-    def free_count(self, readable: int) -> int:
-        return self.returned.count + (0 if self.orphaned else max(0, readable - self.next_fresh))
+    def cursor_of(self, lane: int) -> int:
+        return self.cursors.get(lane, lane << LANE_BITS)
 
-    def waiting_count(self, readable: int) -> int:
-        """Everything not settled: free, held or parked."""
-        return max(0, readable - self.cursor) - self.settled.count
+    def fresh_of(self, lane: int) -> int:
+        return self.fresh.get(lane, lane << LANE_BITS)
+
+    def free_count(self, log: Log) -> int:
+        if self.orphaned:
+            return self.returned.count
+        return self.returned.count + sum(max(0, lane.readable - self.fresh_of(lane.number)) for lane in log.order)
+
+    def waiting_count(self, log: Log) -> int:
+        """Everything not settled: free, held, delayed or parked."""
+        return sum(max(0, lane.readable - self.cursor_of(lane.number)) for lane in log.order) - self.settled.count
 
     def in_flight_count(self) -> int:
         return sum(c.held.count for c in self.consumers.values()) + sum(
             p.positions.count for p in self.parked.values()
         )
 
-    def wanted(self, readable: int) -> int | None:
-        """The first free position, if some consumer would take it."""
-        if not self._ready:
+    @property
+    def looks(self) -> bool:
+        """Whether what is free has to be looked at one by one."""
+        return (self.accepts is not None and not self.is_live) or self.line.choosy > 0
+
+    def wanted(self, log: Log) -> int | None:
+        """The first free position that has to be read: some consumer may take it, or it is overdue."""
+        if self.overdue:
+            return next(iter(self.overdue))[0]
+        if not self.line:
             return None
-        returned = self.returned.first()
+        for lane in log.order:
+            position = self._wanted_in(lane)
+            if position is not None and not (position >= self.fresh_of(lane.number) and self._is_full(log)):
+                return position
+        return None
+
+    def _wanted_in(self, lane: Lane) -> int | None:
+        unseen = self.line.first_unseen(lane.base, lane.readable)
+        while unseen is not None:
+            free = self.first_free(unseen, lane)
+            if free is None:
+                return None
+            unseen = self.line.first_unseen(free, lane.readable)
+            if unseen == free:
+                return free
+        return None
+
+    def first_free(self, position: int, lane: Lane) -> int | None:
+        """The first free position of the lane from `position` on."""
+        returned = self.returned.first_in(position, lane.readable) if self.returned else None
         if returned is not None:
             return returned[0]
-        return self.next_fresh if self.next_fresh < readable and not self.orphaned else None
+        fresh = max(position, self.fresh_of(lane.number))
+        return fresh if fresh < lane.readable and not self.orphaned and not self.is_live else None
+
+    def free_in_lane(self, low: int, high: int) -> int:
+        return sum(b - a for a, b in self.free_in(low, high)) if low < high else 0
+
+    def offer(self, low: int, high: int) -> bool:
+        """To a live subscription: it accepts these positions, and none between them and those it was offered before.
+        True if they are the first that it has to settle in their lane."""
+        lane = lane_of(low)
+        fresh = self.fresh_of(lane)
+        low = max(low, fresh)
+        if low >= high:
+            return False
+        was_idle = self.cursor_of(lane) == fresh
+        if low > fresh:
+            self._settle_part(fresh, low)
+        self.fresh[lane] = high
+        self.returned.add(low, high)
+        return was_idle
+
+    def is_idle_in(self, lane: int) -> bool:
+        """The log need not wait for it: it waits only for what it is offered."""
+        return self.is_live and self.cursor_of(lane) == self.fresh_of(lane)
+
+    def _is_full(self, log: Log) -> bool:
+        """Nothing new is delivered before some of what is out is settled: so there is a limit to its holes."""
+        unsettled = sum(self.fresh_of(lane.number) - self.cursor_of(lane.number) for lane in log.order)
+        return unsettled - self.settled.count - self.returned.count >= self._in_flight_max
 
     def free_in(self, low: int, high: int) -> list[Range]:
-        """The free parts of [low, high); the caller knows that all of it is readable."""
+        """The free parts of [low, high), which lies in one lane; the caller knows that all of it is readable."""
         parts = self.returned.overlap(low, high)
-        if high > self.next_fresh and not self.orphaned:
-            parts.append((max(low, self.next_fresh), high))
+        fresh = self.fresh_of(lane_of(low))
+        if high > fresh and not self.orphaned and not self.is_live:
+            parts.append((max(low, fresh), high))
         return parts
-
-    def next_ready(self) -> Consumer | None:
-        return next(iter(self._ready), None)
-
-    def ready_count(self) -> int:
-        return len(self._ready)
 
     def take(self, consumer: Consumer, low: int, high: int) -> list[int]:
         """Give the free range to the consumer, which goes to the end of the line; return redelivery counts."""
         self._leave_free(low, high)
         consumer.held.add(low, high)
         consumer.delivered += high - low
-        self.delivered = max(self.delivered, high)
-        del self._ready[consumer]
-        self.update_ready(consumer)
+        lane = lane_of(low)
+        if high > self.delivered.get(lane, 0):
+            self.delivered[lane] = high
+        self.line.step_back(consumer)
         return self.redeliveries.of(low, high)
 
     def discard(self, low: int, high: int) -> None:
-        """Settle free positions that nobody will get: expired, damaged or purged."""
+        """Settle free positions that nobody will get: expired, damaged, purged, or not selected."""
         self._leave_free(low, high)
         self._settle_part(low, high)
 
     def _leave_free(self, low: int, high: int) -> None:
-        self.returned.remove(low, min(high, self.next_fresh))
-        if high > self.next_fresh:
-            if low > self.next_fresh:
-                self.returned.add(self.next_fresh, low)
-            self.next_fresh = high
+        lane = lane_of(low)
+        fresh = self.fresh_of(lane)
+        self.returned.remove(low, min(high, fresh))
+        if self.overdue:
+            self.overdue.remove(low, high)
+        if high > fresh:
+            if low > fresh:
+                self.returned.add(fresh, low)
+            self.fresh[lane] = high
 
     # -- consumers ---------------------------------------------------------------------------------
-
-    def update_ready(self, consumer: Consumer) -> None:
-        if consumer.credit > 0:
-            self._ready.setdefault(consumer)
-        else:
-            self._ready.pop(consumer, None)
 
     def attach(self, consumer: Consumer, held: list[Range], *, resumed: bool) -> list[Range]:
         """Add a consumer, which claims what it held before; return what it can no longer have."""
@@ -199,7 +270,7 @@ class Subscription:
                     consumer.held.add(*part)
                 lost += RangeSet(got).gaps(low, high)
             consumer.unclaimed = mine
-        self.update_ready(consumer)
+        self.line.join(consumer)
         return lost
 
     def credit(self, consumer: Consumer, limit: int) -> None:
@@ -211,13 +282,13 @@ class Subscription:
             consumer.unclaimed = None
             self.awaited.pop((consumer.session, consumer.number), None)
             self._end_awaiting_if_complete()
-        self.update_ready(consumer)
+        self.line.update(consumer)
 
     def detach(self, consumer: Consumer, *, park_until: float | None) -> None:
         """Remove a consumer; what it holds is parked until then, or free at once."""
         key = (consumer.session, consumer.number)
         del self.consumers[key]
-        self._ready.pop(consumer, None)
+        self.line.leave(consumer)
         if park_until is not None:
             positions = consumer.held
             for part in consumer.unclaimed or ():
@@ -246,10 +317,20 @@ class Subscription:
         self._end_awaiting_if_complete()
         return [key for key in keys if key not in self.consumers]
 
-    def _give_back(self, positions: RangeSet) -> None:
+    def _give_back(self, positions: RangeSet, until: float | None = None) -> None:
+        """To be delivered again, at once or at a given time, with a higher count."""
         for low, high in positions:
             self.redeliveries.raise_by_one(low, high)
-            self.returned.add(low, high)
+            if until is None:
+                self._return(low, high)
+            else:
+                self.delayed.append((until, (low, high)))
+
+    def _return(self, low: int, high: int) -> None:
+        self.returned.add(low, high)
+        if self.redeliveries_max:
+            for part in self.redeliveries.above(self.redeliveries_max, low, high):
+                self.overdue.add(*part)
 
     def _orphaned_for(self, key: ConsumerKey) -> RangeSet:
         """What the consumer may claim: nothing, if it was given up before the restart, for others may hold it since."""
@@ -267,7 +348,17 @@ class Subscription:
         times = [parked.until for parked in self.parked.values()]
         if self.awaited:
             times.append(self.awaited_until)
+        if self.delayed:
+            times.append(min(until for until, _ in self.delayed))
         return min(times, default=None)
+
+    def end_delays(self, now: float) -> bool:
+        """Return what has waited long enough; True if there was any."""
+        due = [part for until, part in self.delayed if until <= now]
+        self.delayed = [item for item in self.delayed if item[0] > now]
+        for low, high in due:
+            self._return(low, high)
+        return bool(due)
 
     def expire_parked(self, now: float) -> list[ConsumerKey]:
         """Free what nobody came back for; return the consumers that are given up."""
@@ -291,14 +382,29 @@ class Subscription:
         for part in got:
             self._settle_part(*part)
         known = RangeSet(got)
-        gaps = known.gaps(max(low, self.cursor), high)
+        gaps = known.gaps(max(low, self.cursor_of(lane_of(low))), high)
         return known.count, [rest for gap in gaps for rest in self.settled.gaps(*gap)]
 
-    def release(self, consumer: Consumer, low: int, high: int) -> list[Range]:
+    def release(self, consumer: Consumer, low: int, high: int, *, until: float | None = None) -> list[Range]:
         """Give held positions back, to be delivered again; return what was not the consumer's to release."""
         got = self._take_own(consumer, low, high)
-        self._give_back(RangeSet(got))
+        self._give_back(RangeSet(got), until)
         return RangeSet(got).gaps(low, high)
+
+    def hand_back(self, consumer: Consumer, low: int, high: int) -> list[Range]:
+        """Give held positions back as if they had never been delivered; return what was not the consumer's."""
+        got = self._take_own(consumer, low, high)
+        for part in got:
+            self.returned.add(*part)
+        return RangeSet(got).gaps(low, high)
+
+    def recover(self, consumer: Consumer, seen: list[Range], *, until: float | None = None) -> None:
+        """All that the consumer holds goes back; what its application has seen counts as delivered."""
+        for low, high in seen:
+            self._give_back(RangeSet(self._take_own(consumer, low, high)), until)
+        for low, high in list(consumer.held):
+            self.hand_back(consumer, low, high)
+        self.line.update(consumer)
 
     def _take_own(self, consumer: Consumer, low: int, high: int) -> list[Range]:
         got = consumer.held.remove(low, high)
@@ -308,18 +414,21 @@ class Subscription:
 
     def _settle_part(self, low: int, high: int) -> None:
         self.redeliveries.drop(low, high)
-        if low > self.cursor:
+        lane = lane_of(low)
+        cursor = self.cursor_of(lane)
+        if low > cursor:
             self.settled.add(low, high)
             return
-        self.cursor = max(self.cursor, high)
-        first = self.settled.first()
-        if first is not None and first[0] <= self.cursor:
-            self.cursor = max(self.cursor, first[1])
-            self.settled.remove(*first)
+        cursor = max(cursor, high)
+        following = self.settled.first_in(cursor, (lane + 1) << LANE_BITS) if self.settled else None
+        if following is not None and following[0] == cursor:
+            cursor = following[1]
+            self.settled.remove(*following)
+        self.cursors[lane] = cursor
 
-    def check(self, log_next: int) -> None:
+    def check(self, log: Log) -> None:
         """Assert the invariant of the picture above. For tests and the simulator."""
-        sets = [self.settled, self.returned, self.orphaned]
+        sets = [self.settled, self.returned, self.orphaned, RangeSet(part for _, part in self.delayed)]
         sets += [c.held for c in self.consumers.values()] + [c.unclaimed or RangeSet() for c in self.consumers.values()]
         sets += [parked.positions for parked in self.parked.values()]
         union = RangeSet()
@@ -327,8 +436,12 @@ class Subscription:
             for part in positions:
                 assert not union.overlap(*part), f"{self.name!r}: {part} is in two sets"
                 union.add(*part)
-        expected = [(self.cursor, self.next_fresh)] if self.cursor < self.next_fresh else []
+        stretches = [(self.cursor_of(lane), self.fresh_of(lane)) for lane in sorted({*self.cursors, *self.fresh})]
+        expected = [stretch for stretch in stretches if stretch[0] < stretch[1]]
         assert list(union) == expected, f"{self.name!r}: {union} does not cover {expected}"
-        assert not self.settled or self.settled.first()[0] > self.cursor  # type: ignore[index]
-        # A new subscription starts behind what is still on its way to the disk: it may stand beyond what is readable.
-        assert self.next_fresh <= log_next or not self.consumers, f"{self.name!r}: beyond the log's end {log_next}"
+        for lane in log.order:
+            first = self.settled.first_in(lane.base, lane.end)
+            assert first is None or first[0] > self.cursor_of(lane.number)
+            # A new subscription starts behind what is still on its way to the disk: it may stand beyond the readable.
+            beyond = self.fresh_of(lane.number) > lane.next
+            assert not beyond or not self.consumers, f"{self.name!r}: beyond the log's end {lane.next}"

@@ -1,11 +1,12 @@
 """The subscriptions of one destination, and which of them its log still has to wait for.
 
-A queue always has exactly one, with an empty name. A topic has one for each durable name and, named after its consumer
-with a leading '#', one for each consumer that is not durable; the latter go when their consumer goes.
+A queue always has exactly one, with an empty name. A topic has one for each name and, named after its consumer with a
+leading '#', one for each consumer that gave none. Those that are not durable go when their last consumer goes.
 """
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 
+from angarium.core.destination.log import Lane, Log, lane_of
 from angarium.core.destination.subscription import Subscription
 from angarium.core.errors import Rejected
 from angarium.core.wire.frames import ConsumerOpen, DestinationKind, Start
@@ -14,13 +15,16 @@ _CURSORS_OUTDATED_MAX = 100  # of subscriptions that are gone; past it the heap 
 
 
 class Subscriptions:
-    def __init__(self, kind: DestinationKind) -> None:
+    def __init__(self, kind: DestinationKind, log: Log, *, subscriptions_max: int, in_flight_max: int) -> None:
         self._kind = kind
+        self._log = log
+        self._subscriptions_max = subscriptions_max
+        self._in_flight_max = in_flight_max
         self._by_name: dict[str, Subscription] = {}
-        self._parking: dict[str, Subscription] = {}  # those with something parked: the only ones that time concerns
-        self._cursors: list[tuple[int, str]] = []  # a heap with one, perhaps outdated, cursor of each
+        self._timed: dict[str, Subscription] = {}  # those with something parked or delayed: time concerns only them
+        self._cursors: dict[int, list[tuple[int, str]]] = {}  # by lane: a heap of cursors, some outdated
         if kind == DestinationKind.QUEUE:
-            self.add(Subscription("", durable=True, cursor=0))
+            self.add(Subscription("", durable=True, in_flight_max=in_flight_max))
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(self._by_name.values())
@@ -33,73 +37,126 @@ class Subscriptions:
 
     def add(self, subscription: Subscription) -> Subscription:
         self._by_name[subscription.name] = subscription
-        heappush(self._cursors, (subscription.cursor, subscription.name))
-        self.note_parking(subscription)
+        for number, heap in self._cursors.items():
+            heappush(heap, (subscription.cursor_of(number), subscription.name))
+        self.note_time(subscription)
         return subscription
 
     def remove(self, subscription: Subscription) -> None:
         del self._by_name[subscription.name]
-        self._parking.pop(subscription.name, None)
-        if len(self._cursors) > 2 * len(self._by_name) + _CURSORS_OUTDATED_MAX:  # behind one that does not move
-            self._cursors = [(other.cursor, other.name) for other in self]
-            heapify(self._cursors)
+        self._timed.pop(subscription.name, None)
+        for number, heap in self._cursors.items():
+            if len(heap) > 2 * len(self._by_name) + _CURSORS_OUTDATED_MAX:  # behind one that does not move
+                self._cursors[number] = self._heap(number)
 
-    def note_parking(self, subscription: Subscription) -> None:
-        """To be called when something of the subscription may have been parked or freed."""
-        if subscription.parking:
-            self._parking[subscription.name] = subscription
+    def note_time(self, subscription: Subscription) -> None:
+        """To be called when something of the subscription may have been parked, delayed or freed."""
+        if subscription.deadline() is not None:
+            self._timed[subscription.name] = subscription
         else:
-            self._parking.pop(subscription.name, None)
+            self._timed.pop(subscription.name, None)
 
-    def parking(self) -> list[Subscription]:
-        return list(self._parking.values())
+    def timed(self) -> list[Subscription]:
+        return list(self._timed.values())
 
     def deadline(self) -> float | None:
-        return min((d for s in self._parking.values() if (d := s.deadline()) is not None), default=None)
+        return min((d for s in self._timed.values() if (d := s.deadline()) is not None), default=None)
 
-    def slowest_cursor(self) -> int | None:
-        """Positions below are settled everywhere; None without subscriptions."""
-        heap = self._cursors
+    def slowest_cursor(self, lane: Lane) -> int | None:
+        """Positions of the lane below it are settled everywhere; None if no subscription is in the way."""
+        heap = self._cursors.get(lane.number)
+        if heap is None:
+            heap = self._cursors[lane.number] = self._heap(lane.number)
         while heap:
             cursor, name = heap[0]
             subscription = self._by_name.get(name)
-            if subscription is None:
+            if subscription is None or subscription.is_idle_in(lane.number):
                 heappop(heap)
-            elif subscription.cursor != cursor:
-                heapreplace(heap, (subscription.cursor, name))
+            elif (now_at := subscription.cursor_of(lane.number)) != cursor:
+                heapreplace(heap, (now_at, name))
             else:
                 return cursor
         return None
 
-    def find_for(self, session: bytes, frame: ConsumerOpen, *, first: int, next_position: int) -> Subscription:
-        """The subscription that a consumer asks for, created if need be; raises Rejected."""
+    def note_unsettled(self, subscription: Subscription, position: int) -> None:
+        """A subscription that looks at nothing but what is offered to it has got something: the log waits for it."""
+        heap = self._cursors.get(lane_of(position))
+        if heap is not None:
+            heappush(heap, (subscription.cursor_of(lane_of(position)), subscription.name))
+
+    def _heap(self, number: int) -> list[tuple[int, str]]:
+        heap = [(other.cursor_of(number), other.name) for other in self]
+        heapify(heap)
+        return heap
+
+    # -- which one a consumer asks for -------------------------------------------------------------
+
+    def name_for(self, session: bytes, frame: ConsumerOpen) -> str:
         if self._kind == DestinationKind.QUEUE:
-            if frame.subscription:
+            if frame.subscription or frame.shared:
                 raise Rejected("wrong-kind", f"{frame.destination!r} is a queue: it has no named subscriptions")
-            return self._by_name[""]
-        name = frame.subscription or f"#{session.hex()}.{frame.consumer}"
-        known = self._by_name.get(name)
-        if known is None:
-            return self.add(_new(name, frame, first, next_position))
-        if known.consumers or any(key[0] != session for key in (*known.parked, *known.awaited)):
-            reason = f"subscription {name!r} on {frame.destination!r} has an active consumer"
+            return ""
+        if frame.shared and not frame.subscription:
+            raise Rejected("bad-name", f"a shared subscription on {frame.destination!r} needs a name")
+        return frame.subscription or f"#{session.hex()}.{frame.consumer}"
+
+    def check_compatible(self, known: Subscription, session: bytes, frame: ConsumerOpen, client: bytes) -> bool:
+        """Whether the consumer may join as it is; False if the subscription is to be replaced; raises Rejected."""
+        if self._kind == DestinationKind.QUEUE:
+            return True
+        others = any(key[0] != session for key in (*known.parked, *known.awaited))
+        active = bool(known.consumers) or others
+        if active and not (known.shared and frame.shared):
+            reason = f"subscription {known.name!r} on {frame.destination!r} has an active consumer"
             raise Rejected("subscription-in-use", reason)
-        return known
+        no_local = client.hex() if frame.no_local else ""
+        durable = bool(frame.subscription) and frame.durable
+        same = (frame.selector, no_local, frame.shared, durable) == (
+            known.selector, known.no_local, known.shared, known.durable
+        )  # fmt: skip
+        if not same and (active or known.durable != durable):
+            reason = (
+                f"subscription {known.name!r} on {frame.destination!r} exists with another selector or kind; "
+                "close its consumers first, or use another name"
+            )
+            raise Rejected("subscription-differs", reason)
+        return same
 
+    def new_for(self, name: str, frame: ConsumerOpen, client: bytes) -> Subscription:
+        """A new subscription, or one that was lost with a restart or after the grace time; raises Rejected."""
+        if len(self._by_name) >= self._subscriptions_max:
+            reason = (
+                f"{frame.destination!r} has {len(self._by_name):,} subscriptions, as many as subscriptions_max allows; "
+                "remove some with `angarium rm --subscription`"
+            )
+            raise Rejected("too-many-subscriptions", reason)
+        is_new = not frame.resumed or frame.next_position < 0  # or its opening was never answered
+        oldest = is_new and frame.start == Start.OLDEST
+        cursors = {lane.number: lane.first if oldest else lane.next for lane in self._log.order}
+        subscription = Subscription(
+            name,
+            durable=bool(frame.subscription) and frame.durable,
+            cursors=cursors,
+            shared=frame.shared,
+            selector=frame.selector,
+            no_local=client.hex() if frame.no_local else "",
+            in_flight_max=self._in_flight_max,
+        )
+        if not is_new:
+            self._go_on(subscription, frame)
+        return self.add(subscription)
 
-def _new(name: str, frame: ConsumerOpen, first: int, next_position: int) -> Subscription:
-    durable = bool(frame.subscription)
-    if not frame.resumed or frame.next_position < 0:  # new, or its opening was never answered
-        cursor = first if frame.start == Start.OLDEST else next_position
-        return Subscription(name, durable=durable, cursor=cursor)
-    # It was lost with a restart or after the grace time: it goes on from what its client tells, as far as the log
-    # still reaches.
-    next_fresh = min(max(frame.next_position, first), next_position)
-    held = [(max(low, first), high) for low, high in frame.held if high > first]
-    subscription = Subscription(name, durable=durable, cursor=min([next_fresh, *(low for low, _ in held)]))
-    subscription.next_fresh = next_fresh
-    for low, high in held:
-        subscription.orphaned.add(max(low, subscription.cursor), min(high, next_fresh))
-    for low, high in subscription.orphaned.gaps(subscription.cursor, next_fresh):
-        subscription.settled.add(low, high)
-    return subscription
+    def _go_on(self, subscription: Subscription, frame: ConsumerOpen) -> None:
+        """It goes on from what its client tells, as far as the log still reaches."""
+        for lane in self._log.order:
+            held = [(max(low, lane.first), min(high, lane.next)) for low, high in frame.held]
+            held = [(low, high) for low, high in held if low < high]
+            following = frame.next_position if lane.number == lane_of(frame.next_position) else lane.next
+            fresh = min(max(following, lane.first, *(high for _, high in held)), lane.next)
+            cursor = min([fresh, *(low for low, _ in held)])
+            subscription.cursors[lane.number] = cursor
+            subscription.fresh[lane.number] = subscription.delivered[lane.number] = fresh
+            for low, high in held:
+                subscription.orphaned.add(low, high)
+            for low, high in subscription.orphaned.gaps(cursor, fresh):
+                subscription.settled.add(low, high)

@@ -9,9 +9,9 @@ from an older one.
 """
 from dataclasses import dataclass, field
 
-from angarium.core.destination.events import Level, Report
 from angarium.core.errors import RemoteProtocolError
 from angarium.core.ids import GLOBAL_ID_BYTES, GlobalIds, format_id
+from angarium.core.report import Level, Report
 from angarium.core.session.events import (
     CloseConnection,
     Command,
@@ -28,14 +28,19 @@ from angarium.core.session.events import (
     Tick,
 )
 from angarium.core.session.session import Session
+from angarium.core.session.waiting import WaitingBytes
 from angarium.core.wire import frames
 from angarium.core.wire.codec import Received
+
+CLIENT_CHARACTERS_MAX = 1_000  # of what a client calls itself
+_TURNED_AWAY_EVERY_S = 1.0  # between two reports of it
 
 
 @dataclass(slots=True)
 class Connection:
     number: int
     peer: str
+    waiting: WaitingBytes
     greeted: bool = False
     stalled: bool = False
     sent_at: float = 0.0
@@ -53,6 +58,8 @@ class ClientManager:
         self._sessions: dict[bytes, Session] = {}
         self._heartbeat_at: float | None = None
         self._pings = 0
+        self._turned_away = 0  # connections, since that was last reported
+        self._turned_away_at: float | None = None  # when that was
 
     @property
     def connection_count(self) -> int:
@@ -94,17 +101,30 @@ class ClientManager:
 
     def _opened(self, number: int, peer: str, now: float) -> list[Command]:
         if len(self._connections) >= self._settings.connections_max:
-            reason = f"this node has connections_max {self._settings.connections_max} connections; try another"
-            return [SendFrame(number, 0, frames.Failure("too-many-connections", reason)), CloseConnection(number)]
-        connection = Connection(number, peer, sent_at=now)
+            return self._turn_away(number, peer, now)
+        connection = Connection(number, peer, WaitingBytes(self._settings.waiting_bytes_max), sent_at=now)
         self._connections[number] = connection
         self._add_session(connection, 0, self._ids.next())
         if self._heartbeat_at is None:
             self._heartbeat_at = now + self._settings.heartbeat_s / 2
         return []
 
+    def _turn_away(self, number: int, peer: str, now: float) -> list[Command]:
+        code, limit = "too-many-connections", self._settings.connections_max
+        reason = f"this node has connections_max {limit:,} connections; try another"
+        commands: list[Command] = [SendFrame(number, 0, frames.Failure(code, reason)), CloseConnection(number)]
+        self._turned_away += 1
+        if self._turned_away_at is None or now - self._turned_away_at >= _TURNED_AWAY_EVERY_S:
+            text = (
+                f"{self._turned_away:,} clients turned away, the last from {peer}: there are connections_max {limit:,} "
+                "connections; close some, or raise it and the system's limit of open files"
+            )
+            commands.append(Report(Level.WARNING, code, text))
+            self._turned_away, self._turned_away_at = 0, now
+        return commands
+
     def _add_session(self, connection: Connection, number: int, identity: bytes) -> Session:
-        session = Session(connection.number, number, identity, self._settings, self._ids)
+        session = Session(connection.number, number, identity, self._settings, self._ids, connection.waiting)
         connection.sessions[number] = session
         self._sessions[identity] = session
         return session
@@ -124,7 +144,7 @@ class ClientManager:
         return self._sent(commands, now)
 
     def _frame(self, connection: Connection, received: Received) -> list[Command]:
-        number, frame, payload = received
+        number, frame, payload, size_bytes = received
         if not connection.greeted:
             return self._greet(connection, frame)
         match frame:
@@ -147,7 +167,7 @@ class ClientManager:
             raise RemoteProtocolError("not-open", f"session {number} is not open")
         if number == 0 and not isinstance(frame, frames.Request):
             raise RemoteProtocolError("unexpected-frame", f"{type(frame).__name__} needs a session")
-        return session.client_frame(frame, payload)
+        return session.client_frame(frame, payload, size_bytes)
 
     def _greet(self, connection: Connection, frame: frames.Frame) -> list[Command]:
         if not isinstance(frame, frames.Hello):
@@ -155,6 +175,9 @@ class ClientManager:
         if frame.version != frames.PROTOCOL_VERSION:
             reason = f"protocol version {frame.version}: this node speaks {frames.PROTOCOL_VERSION}"
             raise RemoteProtocolError("version-unsupported", reason)
+        if len(frame.client) > CLIENT_CHARACTERS_MAX:
+            reason = f"client of {len(frame.client):,} characters: the most is {CLIENT_CHARACTERS_MAX:,}"
+            raise RemoteProtocolError("bad-frame", reason)
         connection.greeted = True
         connection.client = frame.client
         settings = self._settings
@@ -227,6 +250,7 @@ class ClientManager:
         if session.number == 0:
             self._sessions[identity] = session
             raise RemoteProtocolError("bad-frame", "the identity is that of a connection")
+        session.forget_waiting()
         del self._connections[session.connection].sessions[session.number]
         reason = f"session {format_id(identity)} goes on over another connection"
         commands: list[Command] = [
@@ -238,6 +262,7 @@ class ClientManager:
         session = connection.sessions.get(number)
         if session is None or number == 0:
             raise RemoteProtocolError("not-open", f"session {number} is not open")
+        session.forget_waiting()
         del connection.sessions[number], self._sessions[session.identity]
         closed = SendFrame(connection.number, number, frames.SessionClosed())
         return [*session.tell_destinations(frames.SessionEnded(closed=True)), closed]

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from angarium.core.destination.events import Report
+from angarium.core.report import Report
 from angarium.core.wire.codec import Received
 from angarium.core.wire.frames import Frame
 
@@ -109,5 +109,8 @@ class SessionSettings:
     links_max: int = 10_000
     # Requests of one session that wait for the one before. Past it the connection is closed.
     requests_max: int = 1_000
+    # What one connection may have waiting here: requests behind others, and what it says of consumers that are being
+    # found. A frame is as good as read then, so one of the longest must fit. Past it the connection is closed.
+    waiting_bytes_max: int = 8 << 20
     # Client connections of this node. Past it new ones are told so and closed.
-    connections_max: int = 20_000
+    connections_max: int = 10_000

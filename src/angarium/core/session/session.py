@@ -6,8 +6,9 @@ on to the bus; what comes back from the bus goes to the client. It keeps no mess
     open request --> LOCATING --Located--> OPENING --Opened--> OPEN --Closed--> (gone)
 
 What a client says of a consumer right after opening it waits until the destination is located. What it sent before it
-could know that the broker had closed a producer or consumer is ignored. Anything else for a producer or consumer that
-is not open is the client's error.
+could know that the broker had closed a producer or consumer is ignored: of those some are remembered, and by the
+highest number that no longer is, all below it. Anything else for a producer or consumer that is not open is the
+client's error.
 """
 from collections import deque
 from dataclasses import dataclass, field
@@ -19,17 +20,16 @@ from angarium.core.errors import Rejected, RemoteProtocolError
 from angarium.core.ids import GLOBAL_ID_BYTES, GlobalIds
 from angarium.core.names import check_name
 from angarium.core.session.events import AskNode, Command, SendFrame, SessionSettings, ToBus
-from angarium.core.session.readers import Readers
+from angarium.core.session.waiting import WaitingBytes
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch, Columns
 from angarium.core.wire.frames import Frame
 
 _NUMBER_MAX = (1 << 32) - 1
 _POSITION_MAX = (1 << 62) - 1
-_WAITING_FRAMES_MAX = 1_000
-_Open = frames.ProducerOpen | frames.ConsumerOpen | frames.StreamOpen
-_Opened = frames.ProducerOpened | frames.ConsumerOpened | frames.StreamOpened
-_Closed = frames.ProducerClosed | frames.ConsumerClosed | frames.StreamClosed
+_WAITING_FRAMES_MAX = 1_000  # of one consumer that is not located yet
+_CLOSED_MAX = 100  # producers and consumers closed by the broker that a session remembers
+_Answer = frames.ProducerOpened | frames.ConsumerOpened | frames.ProducerClosed | frames.ConsumerClosed
 
 
 class LinkState(Enum):
@@ -42,43 +42,56 @@ class LinkState(Enum):
 
 @dataclass(slots=True)
 class Link:
-    """A producer, a consumer or a stream: the way from this session to a destination."""
+    """A producer or a consumer: the way from this session to a destination."""
 
-    open: _Open
+    open: frames.ProducerOpen | frames.ConsumerOpen
     state: LinkState = LinkState.LOCATING
     destination: int = 0
     waiting: list[Frame] = field(default_factory=list)  # until it is located
+    waiting_bytes: int = 0  # of those, and of the opening
     was_opened: bool = False
+
+    @property
+    def asked(self) -> tuple[str, frames.DestinationKind]:
+        return self.open.destination, self.open.destination_kind
 
 
 class Session:
     def __init__(
-        self, connection: int, number: int, identity: bytes, settings: SessionSettings, ids: GlobalIds
+        self,
+        connection: int,
+        number: int,
+        identity: bytes,
+        settings: SessionSettings,
+        ids: GlobalIds,
+        waiting: WaitingBytes,
     ) -> None:
         self.connection = connection
         self.number = number
         self.identity = identity
         self._settings = settings
         self._ids = ids
+        self._waiting = waiting  # of the whole connection
         # After a resume, frames meant for the session's earlier connection may still come from the bus. Those of a
         # producer or consumer count only once it is open, and open it is by an answer that repeats this.
         self._attachment = ids.next()
         self._producers: dict[int, Link] = {}
         self._consumers: dict[int, Link] = {}
-        self._streams: dict[int, Link] = {}  # that are being written
-        self._readers = Readers(identity, self._attachment, readers_max=settings.links_max)
+        # By what was asked for, and then by (is a producer, number).
+        self._locating: dict[tuple[str, frames.DestinationKind], dict[tuple[bool, int], Link]] = {}
+        # Closed by the broker, oldest first. Of producers and of consumers: the highest number that is forgotten.
+        self._ended_links: dict[tuple[bool, int], None] = {}
+        self._forgotten = {True: -1, False: -1}
         self._unconfirmed: dict[int, deque[tuple[int, int]]] = {}  # producer -> (last sequence, bytes) of batches
         self._unconfirmed_bytes = 0
         self._stalled = False
-        self._requests: deque[frames.Request] = deque()  # not yet asked
+        self._requests: deque[tuple[frames.Request, int]] = deque()  # not yet asked, with their bytes
         self._is_asking = False
 
     def tell_destinations(self, frame: Frame) -> list[Command]:
         """To every destination that knows this session, behind all that it was sent before."""
-        links = (*self._producers.values(), *self._consumers.values(), *self._streams.values())
+        links = (*self._producers.values(), *self._consumers.values())
         identities = dict.fromkeys(link.destination for link in links if link.destination)
-        if self._readers.have_browsed:
-            identities[0] = None
         return [ToBus(self.identity, identity, frame) for identity in identities]
 
     def stall(self, stalled: bool) -> list[Command]:
@@ -87,49 +100,53 @@ class Session:
         told = self.tell_destinations(frames.Stall(stalled)) if self._consumers else []
         return told + self._ask_next()
 
+    def forget_waiting(self) -> None:
+        """The session ends: what waits in it waits no longer."""
+        links = [link for found in self._locating.values() for link in found.values()]
+        self._waiting.remove(sum(size for _, size in self._requests) + sum(link.waiting_bytes for link in links))
+        self._requests.clear()
+        self._locating.clear()
+
     # -- from the client -----------------------------------------------------------------------------
 
-    def client_frame(self, frame: Frame, payload: bytes) -> list[Command]:
+    def client_frame(self, frame: Frame, payload: bytes, size_bytes: int) -> list[Command]:
         """A frame that the client sent in this session; raises RemoteProtocolError if it may not."""
         match frame:
             case frames.Publish(number):
                 return self._publish(number, frame, payload)
             case frames.Settle(number) | frames.Credit(number):
-                return self._for_consumer(number, frame)
+                return self._for_consumer(number, frame, size_bytes)
             case frames.ProducerOpen(number):
                 self._check_free(self._producers, number, "producer")
-                return self._open_producer(frame)
+                return self._open_producer(frame, size_bytes)
             case frames.ConsumerOpen(number):
                 self._check_free(self._consumers, number, "consumer")
                 _check_resume(frame)
-                return self._open(self._consumers, number, frame)
+                return self._open(self._consumers, number, frame, size_bytes)
             case frames.ProducerClose(number):
                 return self._close_producer(number, frame)
             case frames.ConsumerClose(number):
-                return self._close_consumer(number, frame)
+                return self._close_consumer(number, frame, size_bytes)
             case frames.Request():
-                return self._request(frame)
-            case frames.StreamFragment() | frames.StreamOpen() | frames.StreamClose():
-                return self._write_stream(frame, payload)
-            case frames.StreamRead():
-                return self._read_stream(frame)
-            case frames.StreamCredit() | frames.StreamReadEnd():
-                return self._readers.client_frame(frame)
+                return self._request(frame, size_bytes)
         raise RemoteProtocolError("unexpected-frame", f"{type(frame).__name__} is not for a client to send here")
 
-    def _request(self, frame: frames.Request) -> list[Command]:
+    def _request(self, frame: frames.Request, size_bytes: int) -> list[Command]:
         """One after the other, and none while the client does not read: answers may be long."""
-        if len(self._requests) >= self._settings.requests_max:
-            reason = f"{len(self._requests)} requests are waiting: the most is requests_max"
+        limit = self._settings.requests_max
+        if len(self._requests) >= limit:
+            reason = f"session {self.number} has requests_max {limit:,} requests waiting; wait for answers"
             raise RemoteProtocolError("too-many-requests", reason)
-        self._requests.append(frame)
+        self._waiting.add(size_bytes)
+        self._requests.append((frame, size_bytes))
         return self._ask_next()
 
     def _ask_next(self) -> list[Command]:
         if self._is_asking or self._stalled or not self._requests:
             return []
         self._is_asking = True
-        request = self._requests.popleft()
+        request, size_bytes = self._requests.popleft()
+        self._waiting.remove(size_bytes)
         if request.command.startswith("node."):
             return [AskNode(self.identity, request)]
         return [ToBus(self.identity, 0, request)]
@@ -140,11 +157,12 @@ class Session:
             raise RemoteProtocolError("number-in-use", f"{what} {number} is open already")
         if not 0 <= number <= _NUMBER_MAX:
             raise RemoteProtocolError("bad-frame", f"{what} number {number} is outside 0..{_NUMBER_MAX}")
-        count = len(self._producers) + len(self._consumers) + len(self._streams)
-        if count >= self._settings.links_max and known is None:
-            raise RemoteProtocolError("too-many-links", f"session has links_max {self._settings.links_max} open")
+        open_count = len(self._producers) + len(self._consumers) - len(self._ended_links)
+        if open_count >= self._settings.links_max:
+            reason = f"session {self.number} has {open_count:,} producers and consumers open, links_max; close some"
+            raise RemoteProtocolError("too-many-links", reason)
 
-    def _open_producer(self, frame: frames.ProducerOpen) -> list[Command]:
+    def _open_producer(self, frame: frames.ProducerOpen, size_bytes: int) -> list[Command]:
         if frame.identity and len(frame.identity) != GLOBAL_ID_BYTES:
             raise RemoteProtocolError("bad-frame", f"producer identity of {len(frame.identity)} bytes")
         if not 0 <= frame.confirmed <= _POSITION_MAX:
@@ -152,27 +170,33 @@ class Session:
         if not frame.identity:
             frame = replace(frame, identity=self._ids.next())
         self._forget_unconfirmed(frame.producer)
-        return self._open(self._producers, frame.producer, frame)
+        return self._open(self._producers, frame.producer, frame, size_bytes)
 
-    def _open(self, links: dict[int, Link], number: int, frame: _Open) -> list[Command]:
+    def _open(
+        self, links: dict[int, Link], number: int, frame: frames.ProducerOpen | frames.ConsumerOpen, size_bytes: int
+    ) -> list[Command]:
         try:
             check_name(frame.destination)
             if isinstance(frame, frames.ConsumerOpen) and frame.subscription:
                 check_name(frame.subscription, what="subscription")
         except Rejected as refusal:
             return [self._refused(frame, refusal.code, refusal.reason)]
-        links[number] = Link(replace(frame, attachment=self._attachment))
+        self._waiting.add(size_bytes)
+        key = (links is self._producers, number)
+        self._ended_links.pop(key, None)
+        link = links[number] = Link(replace(frame, attachment=self._attachment), waiting_bytes=size_bytes)
+        self._locating.setdefault(link.asked, {})[key] = link
         return [ToBus(self.identity, 0, frames.Locate(frame.destination, frame.destination_kind))]
 
-    def _refused(self, frame: _Open, code: str, reason: str) -> SendFrame:
+    def _refused(self, frame: frames.ProducerOpen | frames.ConsumerOpen, code: str, reason: str) -> SendFrame:
         if isinstance(frame, frames.ProducerOpen):
             return self._to_client(frames.ProducerClosed(frame.producer, code, reason))
-        if isinstance(frame, frames.StreamOpen):
-            return self._to_client(frames.StreamClosed(frame.stream, code, reason))
         return self._to_client(frames.ConsumerClosed(frame.consumer, code, reason))
 
     def _publish(self, number: int, frame: frames.Publish, payload: bytes) -> list[Command]:
         link = self._producers.get(number)
+        if link is None and number <= self._forgotten[True]:
+            return []
         if link is None or link.state not in (LinkState.OPEN, LinkState.CLOSED):
             raise RemoteProtocolError("not-open", f"producer {number} is not open")
         if link.state is LinkState.CLOSED:
@@ -185,8 +209,13 @@ class Session:
             raise RemoteProtocolError("bad-batch", "a producer's sequences have no gaps: publish without that column")
         self._check_bodies(batch)
         self._unconfirmed_bytes += len(payload)
-        if self._unconfirmed_bytes > self._settings.unconfirmed_bytes_max + self._settings.frame_bytes_max:
-            reason = f"{self._unconfirmed_bytes:,} bytes are unconfirmed: the most is unconfirmed_bytes_max"
+        # A client may send while it has less than its window unconfirmed: one frame, at most, goes beyond.
+        limit, frame_bytes_max = self._settings.unconfirmed_bytes_max, self._settings.frame_bytes_max
+        if self._unconfirmed_bytes > limit + frame_bytes_max:
+            reason = (
+                f"producer {number}: {self._unconfirmed_bytes:,} bytes of session {self.number} are unconfirmed: the "
+                f"most is unconfirmed_bytes_max {limit:,} and one frame of {frame_bytes_max:,}; wait for Confirm"
+            )
             raise RemoteProtocolError("window-exceeded", reason)
         self._unconfirmed.setdefault(number, deque()).append((batch.last_sequence, len(payload)))
         return [ToBus(self.identity, link.destination, frame, payload)]
@@ -200,24 +229,31 @@ class Session:
                 reason = f"body of {longest:,} bytes exceeds body_bytes_max {limit:,}"
                 raise RemoteProtocolError("body-too-long", reason)
 
-    def _for_consumer(self, number: int, frame: Frame) -> list[Command]:
+    def _for_consumer(self, number: int, frame: Frame, size_bytes: int) -> list[Command]:
         link = self._consumers.get(number)
+        if link is None and number <= self._forgotten[False]:
+            return []
         if link is None or link.state is LinkState.CLOSING:
             raise RemoteProtocolError("not-open", f"consumer {number} is not open")
         if link.state is LinkState.CLOSED:
             return []
         if link.state is LinkState.LOCATING:
             if len(link.waiting) >= _WAITING_FRAMES_MAX:
-                raise RemoteProtocolError("too-many-frames", f"consumer {number} is not open yet")
+                reason = f"consumer {number}: {_WAITING_FRAMES_MAX:,} frames wait, the most; wait for ConsumerOpened"
+                raise RemoteProtocolError("too-many-frames", reason)
+            self._waiting.add(size_bytes)
+            link.waiting_bytes += size_bytes
             link.waiting.append(frame)
             return []
         return [ToBus(self.identity, link.destination, frame)]
 
-    def _close_consumer(self, number: int, frame: frames.ConsumerClose) -> list[Command]:
-        commands = self._for_consumer(number, frame)
-        link = self._consumers[number]
+    def _close_consumer(self, number: int, frame: frames.ConsumerClose, size_bytes: int) -> list[Command]:
+        commands = self._for_consumer(number, frame, size_bytes)
+        link = self._consumers.get(number)
+        if link is None:
+            return []  # closed by the broker long ago
         if link.state is LinkState.CLOSED:
-            del self._consumers[number]
+            del self._consumers[number], self._ended_links[False, number]
         elif link.state is not LinkState.LOCATING:
             link.state = LinkState.CLOSING
         return commands
@@ -225,43 +261,19 @@ class Session:
     def _close_producer(self, number: int, frame: frames.ProducerClose) -> list[Command]:
         link = self._producers.pop(number, None)
         if link is None:
+            if number <= self._forgotten[True]:
+                return []
             raise RemoteProtocolError("not-open", f"producer {number} is not open")
         self._forget_unconfirmed(number)
+        self._ended_links.pop((True, number), None)
+        if link.state is LinkState.LOCATING:
+            del self._locating[link.asked][True, number]
+            if not self._locating[link.asked]:
+                del self._locating[link.asked]
+            self._waiting.remove(link.waiting_bytes)
         if link.state in (LinkState.LOCATING, LinkState.CLOSED):
             return []  # no destination knows it
         return [ToBus(self.identity, link.destination, frame)]
-
-    # -- streams -------------------------------------------------------------------------------------
-
-    def _write_stream(
-        self, frame: frames.StreamOpen | frames.StreamFragment | frames.StreamClose, payload: bytes
-    ) -> list[Command]:
-        number = frame.stream
-        if isinstance(frame, frames.StreamOpen):
-            self._check_free(self._streams, number, "stream")
-            if len(frame.identity) not in (0, GLOBAL_ID_BYTES):
-                raise RemoteProtocolError("bad-frame", f"stream identity of {len(frame.identity)} bytes")
-            identity = frame.identity or self._ids.next()
-            return self._open(self._streams, number, replace(frame, identity=identity, resumed=bool(frame.identity)))
-        link = self._streams.get(number)
-        if link is None:
-            raise RemoteProtocolError("not-open", f"stream {number} is not open")
-        if isinstance(frame, frames.StreamClose):
-            del self._streams[number]
-            is_known = link.state not in (LinkState.LOCATING, LinkState.CLOSED)
-            return [ToBus(self.identity, link.destination, frame)] if is_known else []
-        if link.state is LinkState.CLOSED:
-            return []
-        if link.state is not LinkState.OPEN:
-            raise RemoteProtocolError("not-open", f"stream {number} is not open yet")
-        return [ToBus(self.identity, link.destination, frame, payload)]
-
-    def _read_stream(self, frame: frames.StreamRead) -> list[Command]:
-        link = self._consumers.get(frame.consumer)
-        if frame.consumer >= 0 and (link is None or link.state is LinkState.LOCATING):
-            raise RemoteProtocolError("not-open", f"consumer {frame.consumer} is not open")
-        destination = link.destination if link is not None else 0
-        return self._readers.open(replace(frame, attachment=self._attachment), destination)
 
     # -- from the bus --------------------------------------------------------------------------------
 
@@ -288,38 +300,31 @@ class Session:
                 return [self._to_client(frame, payload), *self._ask_next()]
             case frames.Located():
                 return self._located(frame)
-            case frames.StreamData() | frames.StreamReadEnd():
-                return [self._to_client(frame, payload)] if self._readers.bus_frame(frame) else []
-            case frames.StreamStored(number):
-                link = self._streams.get(number)
-                if link is None or link.state is not LinkState.OPEN:
-                    return []
-            case frames.ProducerOpened() | frames.ConsumerOpened() | frames.StreamOpened():
+            case frames.ProducerOpened() | frames.ConsumerOpened():
                 return self._opened(frame)
-            case frames.ProducerClosed() | frames.ConsumerClosed() | frames.StreamClosed():
+            case frames.ProducerClosed() | frames.ConsumerClosed():
                 return self._closed(frame)
         return [self._to_client(frame, payload)]
 
-    def _link_of(self, frame: _Opened | _Closed) -> tuple[dict[int, Link], int]:
+    def _link_of(self, frame: _Answer) -> tuple[dict[int, Link], int]:
         if isinstance(frame, frames.ProducerOpened | frames.ProducerClosed):
             return self._producers, frame.producer
-        if isinstance(frame, frames.StreamOpened | frames.StreamClosed):
-            return self._streams, frame.stream
         return self._consumers, frame.consumer
 
-    def _opened(self, frame: _Opened) -> list[Command]:
+    def _opened(self, frame: frames.ProducerOpened | frames.ConsumerOpened) -> list[Command]:
         links, number = self._link_of(frame)
         link = links.get(number)
         if link is None or frame.attachment != self._attachment:
             return []
         if link.state is LinkState.CLOSED:  # by an answer to an earlier opening: nobody would ever use it
-            return [ToBus(self.identity, link.destination, _close(frame))]
+            close = frames.ProducerClose(number) if links is self._producers else frames.ConsumerClose(number)
+            return [ToBus(self.identity, link.destination, close)]
         link.was_opened = True
         if link.state is LinkState.OPENING:
             link.state = LinkState.OPEN
         return [self._to_client(frame)]
 
-    def _closed(self, frame: _Closed) -> list[Command]:
+    def _closed(self, frame: frames.ProducerClosed | frames.ConsumerClosed) -> list[Command]:
         links, number = self._link_of(frame)
         link = links.get(number)
         if link is None or link.state in (LinkState.LOCATING, LinkState.CLOSED):
@@ -332,27 +337,36 @@ class Session:
             del links[number]
         else:
             link.state = LinkState.CLOSED
+            self._remember_closed(links, number)
         return [self._to_client(frame)]
+
+    def _remember_closed(self, links: dict[int, Link], number: int) -> None:
+        self._ended_links[links is self._producers, number] = None
+        if len(self._ended_links) > _CLOSED_MAX:
+            is_producer, oldest = next(iter(self._ended_links))
+            del self._ended_links[is_producer, oldest]
+            del (self._producers if is_producer else self._consumers)[oldest]
+            self._forgotten[is_producer] = max(self._forgotten[is_producer], oldest)
 
     def _located(self, frame: frames.Located) -> list[Command]:
         commands: list[Command] = []
-        for links in (self._producers, self._consumers, self._streams):
-            for number, link in list(links.items()):
-                asked = (link.open.destination, link.open.destination_kind)
-                if link.state is not LinkState.LOCATING or asked != (frame.name, frame.asked_kind):
-                    continue
-                if frame.destination:
-                    link.state = LinkState.OPENING
-                    link.destination = frame.destination
-                    commands += [ToBus(self.identity, frame.destination, f) for f in (link.open, *link.waiting)]
-                    if any(isinstance(f, frames.ConsumerClose) for f in link.waiting):
-                        link.state = LinkState.CLOSING
-                    link.waiting.clear()
-                    if self._stalled and links is self._consumers:
-                        commands.append(ToBus(self.identity, frame.destination, frames.Stall(True)))
-                else:
-                    del links[number]
-                    commands.append(self._refused(link.open, frame.code, frame.reason))
+        for (is_producer, number), link in self._locating.pop((frame.name, frame.asked_kind), {}).items():
+            self._waiting.remove(link.waiting_bytes)
+            link.waiting_bytes = 0
+            if frame.destination:
+                link.state = LinkState.OPENING
+                link.destination = frame.destination
+                commands += [ToBus(self.identity, frame.destination, f) for f in (link.open, *link.waiting)]
+                if any(isinstance(f, frames.ConsumerClose) for f in link.waiting):
+                    link.state = LinkState.CLOSING
+                link.waiting.clear()
+                if isinstance(link.open, frames.ConsumerOpen):
+                    link.open = replace(link.open, held=[])  # the destination has it now, and it may be long
+                if self._stalled and not is_producer:
+                    commands.append(ToBus(self.identity, frame.destination, frames.Stall(True)))
+            else:
+                del (self._producers if is_producer else self._consumers)[number]
+                commands.append(self._refused(link.open, frame.code, frame.reason))
         return commands
 
     def _confirmed(self, number: int, sequence: int) -> None:
@@ -366,16 +380,6 @@ class Session:
 
     def _to_client(self, frame: Frame, payload: bytes = b"") -> SendFrame:
         return SendFrame(self.connection, self.number, frame, payload)
-
-
-def _close(frame: _Opened) -> Frame:
-    match frame:
-        case frames.ProducerOpened(number):
-            return frames.ProducerClose(number)
-        case frames.ConsumerOpened(number):
-            return frames.ConsumerClose(number)
-        case frames.StreamOpened(number):
-            return frames.StreamClose(number)
 
 
 def _check_resume(frame: frames.ConsumerOpen) -> None:

@@ -33,6 +33,7 @@ class Received(NamedTuple):
     session: int
     frame: Frame
     payload: bytes
+    size_bytes: int = 0  # of all of it, on the wire
 
 
 def encode_head(session: int, frame: Frame, payload_bytes: int = 0) -> bytes:
@@ -125,7 +126,7 @@ class FrameParser:
                 frame = decode(block[meta_at:payload_at])
             except (msgspec.DecodeError, RecursionError, ValueError) as error:
                 raise RemoteProtocolError("bad-frame", f"{FRAMES[kind].__name__}: {error}") from None
-            frames.append(Received(session, frame, bytes(block[payload_at : at + total])))
+            frames.append(Received(session, frame, bytes(block[payload_at : at + total]), total))
             at += total
         self._wanted = HEADER_BYTES
         return at

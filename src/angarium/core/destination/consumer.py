@@ -1,0 +1,49 @@
+"""A consumer as its destination sees it: how much it takes, what it holds, and what it wants to see."""
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from angarium.core.destination.fields import MessageFields
+from angarium.core.ranges import RangeSet
+
+if TYPE_CHECKING:
+    from angarium.core.destination.subscription import Subscription
+
+ConsumerKey = tuple[bytes, int]  # session identity, the client's number
+Accepts = Callable[[MessageFields], bool]
+
+
+@dataclass(slots=True, eq=False)
+class Consumer:
+    session: bytes
+    number: int
+    subscription: "Subscription"
+    limit: int  # messages it accepts in all
+    attachment: bytes = b""  # to be repeated when it is told that it is open
+    delivered: int = 0
+    opening: bool = False  # it has not been told yet that it is open
+    cut: bool = False  # its session was cut off: should it resume, another one takes its place
+    stalled: bool = False  # its connection takes no more for now
+    exclusive: bool = False  # while it is here, nobody else of its subscription is served
+    held: RangeSet = field(default_factory=RangeSet)
+    unclaimed: RangeSet | None = None  # until its first credit after a resume
+    accepts: Accepts | None = None  # its selector, if it has one of its own
+    unseen: RangeSet | None = None  # what it has not looked at and passed over; None: it has passed over nothing
+
+    @property
+    def key(self) -> ConsumerKey:
+        return self.session, self.number
+
+    @property
+    def position(self) -> int:
+        """Where its subscription goes on, if that is known only while it is here; else -1."""
+        if self.subscription.durable:
+            return -1
+        unclaimed = self.unclaimed.first() if self.unclaimed else None
+        return self.subscription.fresh_of(0) if unclaimed is None else unclaimed[0]
+
+    @property
+    def credit(self) -> int:
+        if self.opening or self.stalled or self.unclaimed is not None:
+            return 0
+        return max(0, self.limit - self.delivered)

@@ -1,0 +1,255 @@
+"""What consumers do at a destination: come, grant credit, settle, go, and come back."""
+from collections.abc import Sequence
+
+from angarium.core.destination.consumer import Consumer, ConsumerKey
+from angarium.core.destination.dispatch import Dispatch
+from angarium.core.destination.events import Command, ToSession
+from angarium.core.destination.pending import PendingWrite
+from angarium.core.destination.state import DestinationState
+from angarium.core.destination.subscription import Subscription
+from angarium.core.errors import Rejected, RemoteProtocolError
+from angarium.core.ranges import Range
+from angarium.core.selector.compiled import compile_selector
+from angarium.core.selector.parser import parse
+from angarium.core.storage import Operation, Table, delete_key
+from angarium.core.wire import frames
+from angarium.core.wire.frames import Outcome
+
+
+class Consuming:
+    def __init__(self, state: DestinationState, dispatch: Dispatch) -> None:
+        self._state = state
+        self._dispatch = dispatch
+        self._numbers: dict[bytes, dict[int, None]] = {}  # consumers of each session
+
+    # -- coming ------------------------------------------------------------------------------------
+
+    def open(self, session: bytes, frame: frames.ConsumerOpen, *, now: float) -> list[Command]:
+        state = self._state
+        try:
+            self._check_room(session, frame.consumer)
+            subscription, ended = self._subscription_for(session, frame)
+        except Rejected as refusal:
+            return [ToSession(session, frames.ConsumerClosed(frame.consumer, refusal.code, refusal.reason))]
+        consumer = Consumer(
+            session, frame.consumer, subscription, frame.credit, frame.attachment,
+            opening=subscription.durable, exclusive=frame.exclusive,
+        )  # fmt: skip
+        if state.is_queue and (selector := parse(frame.selector)) is not None:
+            consumer.accepts = compile_selector(selector).match
+        lost = subscription.attach(consumer, frame.held, resumed=frame.resumed)
+        state.subscriptions.note_time(subscription)
+        state.consumers[consumer.key] = consumer
+        self._numbers.setdefault(session, {})[frame.consumer] = None
+        if not subscription.durable:
+            return [*ended, self._opened(consumer, lost), *self._dispatch.pump(subscription)]
+        # Who is attached has to survive a restart: it decides for whom unsettled messages are kept.
+        operations = [state.subscription_put(subscription), state.attached_put(consumer)]
+        # Whoever opens may be the one who empties a full disk; and all writes of these records keep their order.
+        return [*ended, state.write(operations, PendingWrite(opened=consumer, lost=lost), freeing=True)]
+
+    def _subscription_for(self, session: bytes, frame: frames.ConsumerOpen) -> tuple[Subscription, list[Command]]:
+        """The subscription that a consumer asks for, and what ends the one that it replaces."""
+        subscriptions = self._state.subscriptions
+        parse(frame.selector)  # one that is wrong is refused before anything changes
+        name = subscriptions.name_for(session, frame)
+        known = subscriptions.get(name)
+        ended: list[Command] = []
+        if known is not None:
+            if subscriptions.check_compatible(known, session, frame, frame.client):
+                return known, []
+            ended = self.end_subscription(known, [])
+        created = subscriptions.new_for(name, frame, frame.client)
+        self._dispatch.prepare(created)
+        return created, ended
+
+    def _opened(self, consumer: Consumer, lost: list[Range]) -> ToSession:
+        # Not beyond what is durable: after a crash those positions may be those of other messages.
+        position = min(consumer.position, self._state.log.lanes[0].readable)
+        opened = frames.ConsumerOpened(consumer.number, lost, consumer.attachment, position)
+        return ToSession(consumer.session, opened)
+
+    def opened(self, consumer: Consumer, lost: list[Range]) -> list[Command]:
+        """Its record is durable: it may be served, unless it has gone meanwhile."""
+        if self._state.consumers.get(consumer.key) is not consumer:
+            return []
+        consumer.opening = False
+        consumer.subscription.line.update(consumer)
+        return [self._opened(consumer, lost), *self._dispatch.pump(consumer.subscription)]
+
+    def _check_room(self, session: bytes, number: int) -> None:
+        consumers, limit = self._state.consumers, self._state.settings.consumers_max
+        if len(consumers) >= limit:
+            reason = f"{self._state.record.name!r} has {len(consumers):,} consumers, as many as consumers_max allows"
+            raise Rejected("too-many-consumers", reason)
+        if (session, number) in consumers:
+            raise Rejected("consumer-open", f"consumer {number} is open already")
+
+    # -- consuming ---------------------------------------------------------------------------------
+
+    def consumers_of(self, session: bytes) -> list[Consumer]:
+        return [self._state.consumers[session, number] for number in self._numbers.get(session, {})]
+
+    def credit(self, session: bytes, frame: frames.Credit) -> list[Command]:
+        consumer = self._state.consumers.get((session, frame.consumer))
+        if consumer is None:
+            return []
+        consumer.subscription.credit(consumer, frame.limit)
+        self._state.subscriptions.note_time(consumer.subscription)
+        return self._dispatch.pump(consumer.subscription)
+
+    def stall(self, session: bytes, stalled: bool) -> list[Command]:
+        commands: list[Command] = []
+        for consumer in self.consumers_of(session):
+            consumer.stalled = stalled
+            consumer.subscription.line.update(consumer)
+            commands += self._dispatch.pump(consumer.subscription)
+        return commands
+
+    def settle(self, session: bytes, frame: frames.Settle, *, now: float) -> list[Command]:
+        state = self._state
+        consumer = state.consumers.get((session, frame.consumer))
+        if consumer is None:
+            return []  # it has been closed meanwhile, and was told so
+        if not all(state.log.has_range(low, high) for low, high in frame.ranges):
+            raise RemoteProtocolError("bad-range", f"settlement {frame.number} names positions that do not exist")
+        subscription = consumer.subscription
+        lost: list[Range] = []
+        for low, high in frame.ranges:
+            if frame.outcome == Outcome.RELEASE:
+                lost += subscription.release(consumer, low, high, until=self._redelivery_at(now))
+            elif frame.outcome == Outcome.RETURN:
+                lost += subscription.hand_back(consumer, low, high)
+            else:
+                settled, not_held = subscription.settle(consumer, low, high)
+                self._count_outcome(frame.outcome, settled)
+                lost += not_held
+        if frame.credit >= 0:
+            # As a Credit would: a consumer that resumed with settlements to send grants its first credit with the last.
+            subscription.credit(consumer, frame.credit)
+        state.subscriptions.note_time(subscription)
+        pending = PendingWrite(settled=(consumer, frame.number), lost=lost)
+        return [*self.save(subscription, pending, patient=True), *self._dispatch.pump(subscription)]
+
+    def _redelivery_at(self, now: float) -> float | None:
+        delay_ms = self._state.record.redelivery_delay_ms
+        return now + delay_ms / 1000 if delay_ms else None
+
+    def _count_outcome(self, outcome: Outcome, count: int) -> None:
+        if outcome == Outcome.REJECT:
+            self._state.counters.rejected += count
+        else:
+            self._state.counters.settled += count
+
+    def recover(self, session: bytes, frame: frames.Recover, *, now: float) -> list[Command]:
+        """What was sent to the consumer before the answer is void: it comes again after it."""
+        state = self._state
+        consumer = state.consumers.get((session, frame.consumer))
+        if consumer is None:
+            return []
+        if not all(state.log.has_range(low, high) for low, high in frame.seen):
+            raise RemoteProtocolError("bad-range", f"recovery {frame.number} names positions that do not exist")
+        subscription = consumer.subscription
+        subscription.recover(consumer, frame.seen, until=self._redelivery_at(now))
+        state.subscriptions.note_time(subscription)
+        recovered = ToSession(session, frames.Recovered(frame.consumer, frame.number))
+        saved = self.save(subscription, PendingWrite(), patient=True)
+        return [recovered, *saved, *self._dispatch.pump(subscription)]
+
+    def settled(self, consumer: Consumer, number: int, lost: list[Range]) -> list[Command]:
+        """One that has closed since is still owed the answer: it may have lost what it settled. One that was cut off
+        asks again."""
+        if consumer.cut:
+            return []
+        return [ToSession(consumer.session, frames.Settled(consumer.number, number, lost))]
+
+    def save(
+        self,
+        subscription: Subscription,
+        pending: PendingWrite,
+        also: list[Operation] | None = None,
+        *,
+        patient: bool = False,
+    ) -> list[Command]:
+        """Store the subscription and free what it was the last to need; then what is pending follows."""
+        state = self._state
+        operations = (also or []) + state.saved(subscription)
+        if operations:
+            return [state.write(operations, pending, freeing=True, patient=patient)]
+        commands: list[Command] = list(pending.answers)
+        if pending.settled is not None:
+            commands += self.settled(*pending.settled, pending.lost)
+        return commands
+
+    # -- going -------------------------------------------------------------------------------------
+
+    def close(
+        self, session: bytes, number: int, *, now: float, cut: bool = False, unsubscribe: bool = False
+    ) -> list[Command]:
+        """Close a consumer: by its client's wish, or because its session was cut off and may come back."""
+        state = self._state
+        consumer = state.consumers.pop((session, number), None)
+        if consumer is None:
+            return [] if cut else [ToSession(session, frames.ConsumerClosed(number))]
+        numbers = self._numbers[session]
+        del numbers[number]
+        if not numbers:
+            del self._numbers[session]
+        subscription = consumer.subscription
+        subscription.detach(consumer, park_until=now + state.settings.resume_grace_s if cut else None)
+        state.subscriptions.note_time(subscription)
+        if cut:
+            consumer.cut = True
+            return self._dispatch.pump(subscription)  # its groups, or its exclusive place, are somebody else's now
+        answers = [ToSession(session, frames.ConsumerClosed(number))]
+        alone = not subscription.consumers and not subscription.parking
+        if (not subscription.durable and alone) or (unsubscribe and subscription.name and alone):
+            return self.end_subscription(subscription, answers, [(session, number)])
+        gone = state.detached(subscription, [(session, number)])
+        return [*self.save(subscription, PendingWrite(answers=answers), gone), *self._dispatch.pump(subscription)]
+
+    def end_subscription(
+        self, subscription: Subscription, answers: list[ToSession], detached: Sequence[ConsumerKey] = ()
+    ) -> list[Command]:
+        state = self._state
+        state.subscriptions.remove(subscription)
+        self._dispatch.forget(subscription)
+        operations: list[Operation] = []
+        if subscription.durable:
+            operations.append(delete_key(Table.SUBSCRIPTION, state.subscription_key(subscription)))
+            keys = [*detached, *subscription.consumers, *subscription.parked, *subscription.awaited]
+            operations += state.detached(subscription, keys)
+        operations += state.trim()
+        if not operations:
+            return list(answers)
+        return [state.write(operations, PendingWrite(answers=answers), freeing=True)]
+
+    def session_ended(self, session: bytes, *, closed: bool, now: float) -> list[Command]:
+        """The session was closed for good, or cut off and may resume: nobody is there to be answered."""
+        commands: list[Command] = []
+        for consumer in self.consumers_of(session):
+            commands += self.close(session, consumer.number, now=now, cut=not closed)
+        if closed:
+            for subscription in self._state.subscriptions.timed():
+                commands += self._given_up(subscription, subscription.forget_session(session))
+        return commands
+
+    def _given_up(self, subscription: Subscription, keys: list[ConsumerKey]) -> list[Command]:
+        """Those consumers will not come back: note it, and deliver to others what they held."""
+        self._state.subscriptions.note_time(subscription)
+        if not keys:
+            return []
+        if not subscription.durable and not subscription.consumers and not subscription.parking:
+            return self.end_subscription(subscription, [])
+        gone = self._state.detached(subscription, keys)
+        return [*self.save(subscription, PendingWrite(), gone), *self._dispatch.pump(subscription)]
+
+    def tick(self, now: float) -> list[Command]:
+        commands: list[Command] = []
+        for subscription in self._state.subscriptions.timed():
+            returned = subscription.end_delays(now)
+            commands += self._given_up(subscription, subscription.expire_parked(now))
+            if returned:
+                self._state.subscriptions.note_time(subscription)
+                commands += self._dispatch.pump(subscription)
+        return commands

@@ -1,0 +1,205 @@
+"""From the log to the consumers: what to read next, and what to do with what was read.
+
+    arrived (durable, still in memory) ----------------------+
+    pump: the next wanted position --> Read --> BatchesRead -+--> deliver --> Deliver frames
+                                                             +--> deaths  --> dead message queue
+                                                             +--> damage  --> set aside
+
+A subscription with a selector on a topic is *live* once it has looked at everything stored: then an index over all
+selectors says which of them a message concerns, and nobody else does anything. One that lags behind looks for
+itself, batch by batch.
+"""
+from angarium.core.destination.delivery import Damage, Death, Delivery, Piece, Rules, deliver
+from angarium.core.destination.events import BatchesRead, Command, Level, Read, Report, StoredBatch
+from angarium.core.destination.fields import BatchFields
+from angarium.core.destination.log import Lane, LogField, lane_of, log_put
+from angarium.core.destination.pending import Arrival, PendingRead, PendingWrite
+from angarium.core.destination.state import DestinationState
+from angarium.core.destination.subscription import Subscription
+from angarium.core.ranges import Range, RangeSet
+from angarium.core.selector.compiled import compile_selector
+from angarium.core.selector.fields import Fields
+from angarium.core.selector.index import SelectorIndex
+from angarium.core.selector.parser import parse
+from angarium.core.storage import Operation, Put, Table, delete_key, position_key
+from angarium.core.wire.batch import Batch
+
+
+class Dispatch:
+    def __init__(self, state: DestinationState) -> None:
+        self._state = state
+        self._log = state.log
+        self._index: SelectorIndex[str] = SelectorIndex()  # names of the live subscriptions
+        self._live: dict[str, Subscription] = {}
+
+    # -- subscriptions with a selector -------------------------------------------------------------
+
+    def prepare(self, subscription: Subscription) -> None:
+        """A subscription has come: from now on it knows what it accepts."""
+        subscription.redeliveries_max = self._state.record.redeliveries_max
+        if not subscription.selector and not subscription.no_local:
+            return
+        selector = parse(subscription.selector)
+        match = None if selector is None else compile_selector(selector).match
+        no_local = bytes.fromhex(subscription.no_local)
+        client_of = self._state.producers.client_of
+
+        def accepts(fields: Fields, producer: bytes) -> bool:
+            return (match is None or match(fields)) and not (no_local and client_of(producer) == no_local)
+
+        subscription.accepts = accepts
+        self._go_live_if_level(subscription)
+
+    def _go_live_if_level(self, subscription: Subscription) -> None:
+        level = all(subscription.fresh_of(lane.number) >= lane.readable for lane in self._log.order)
+        if subscription.accepts is None or subscription.is_live or subscription.orphaned or not level:
+            return
+        subscription.is_live = True
+        self._live[subscription.name] = subscription
+        self._index.add(subscription.name, parse(subscription.selector))
+
+    def forget(self, subscription: Subscription) -> None:
+        if self._live.pop(subscription.name, None) is not None:
+            self._index.remove(subscription.name)
+
+    # -- what has just become durable --------------------------------------------------------------
+
+    def arrived(self, arrivals: list[Arrival], *, now: float) -> list[Command]:
+        commands: list[Command] = []
+        for arrival in arrivals:
+            lane, start = arrival.lane, arrival.lane.readable
+            lane.readable = max(start, arrival.end)
+            if arrival.batch is not None:
+                commands += self._hand_out(lane, arrival.end, arrival.batch, now)
+        return commands
+
+    def _hand_out(self, lane: Lane, end: int, batch: Batch, now: float) -> list[Command]:
+        commands: list[Command] = []
+        piece, base = [Piece(end, batch)], end - batch.count
+        if self._live:
+            for subscription in self._offer(batch, base):
+                commands += self._delivered(subscription, piece, (base, end), now)
+        for subscription in list(self._state.subscriptions) if len(self._live) < len(self._state.subscriptions) else ():
+            if subscription.is_live:
+                continue
+            if not subscription.reading and subscription.wanted(self._log) == base:
+                commands += self._delivered(subscription, piece, (base, end), now)
+            else:
+                commands += self.pump(subscription)
+        return commands
+
+    def _offer(self, batch: Batch, base: int) -> list[Subscription]:
+        """Tell the live subscriptions what concerns them; returns those that can be served from the batch at once."""
+        matches = self._index.match_batch(BatchFields(batch).all())
+        client = self._state.producers.client_of(batch.producer).hex()
+        offered: dict[str, RangeSet] = {}
+        for index, names in enumerate(matches):
+            for name in names:
+                offered.setdefault(name, RangeSet()).add(base + index, base + index + 1)
+        served: list[Subscription] = []
+        for name, positions in offered.items():
+            subscription = self._live[name]
+            if subscription.no_local and subscription.no_local == client:
+                continue
+            was_idle = [subscription.offer(low, high) for low, high in positions]
+            if any(was_idle):
+                self._state.subscriptions.note_unsettled(subscription, base)
+            if not subscription.reading:
+                served.append(subscription)
+        return served
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def pump(self, subscription: Subscription) -> list[Command]:
+        """Ask for what the subscription could deliver next, unless that is under way already."""
+        if subscription.reading:
+            return []
+        position = subscription.wanted(self._log)
+        if position is None:
+            return []
+        subscription.reading = True
+        readable = self._log.lanes[lane_of(position)].readable
+        state = self._state
+        token = state.read_token(PendingRead(state.identity, subscription.name, position, readable))
+        return [Read(token, state.identity, position, state.settings.read_bytes_max, readable)]
+
+    def batches_read(self, asked: PendingRead, event: BatchesRead, *, now: float) -> list[Command]:
+        subscription = self._state.subscriptions.get(asked.subscription)
+        if subscription is None:
+            return []
+        subscription.reading = False
+        pieces = [
+            Piece(stored.end, Batch.trusted(stored.data)) if isinstance(stored, StoredBatch)
+            else Piece(stored.end, None, stored.raw)
+            for stored in event.batches
+        ]  # fmt: skip
+        commands = self._delivered(subscription, pieces, (asked.position, asked.end), now)
+        self._go_live_if_level(subscription)
+        return commands
+
+    def _delivered(
+        self, subscription: Subscription, pieces: list[Piece], asked: Range, now: float
+    ) -> list[Command]:
+        state = self._state
+        rules = Rules(state.wall_ms(now), state.record.redeliveries_max)
+        result = deliver(subscription, pieces, asked, rules)
+        commands: list[Command] = list(result.deliveries)
+        state.counters.messages_out += result.delivered
+        for damage in result.damaged:
+            commands += self._set_aside(damage)
+        commands += self._saved(subscription, result, now)
+        return commands + self.pump(subscription)
+
+    def _saved(self, subscription: Subscription, result: Delivery, now: float) -> list[Command]:
+        state = self._state
+        if result.deaths:
+            pending = PendingWrite()
+            operations = self._buried(subscription, result.deaths, pending, now)
+            operations += state.saved(subscription)
+            return [state.write(operations, pending, freeing=not pending.others)] if operations else []
+        if result.changed:
+            operations = state.saved(subscription)
+            return [state.write(operations, PendingWrite(), freeing=True, patient=True)] if operations else []
+        if result.delivered and subscription.durable and not subscription.noting:
+            # So that after a crash what was delivered is marked as redelivered. Nobody waits for it, and one such
+            # write at a time is enough: it rides along with the next publish.
+            subscription.noting = True
+            operations = state.saved(subscription)
+            return [state.write(operations, PendingWrite(noted=subscription), freeing=True, patient=True)]
+        return []
+
+    def _buried(
+        self, subscription: Subscription, deaths: list[Death], pending: PendingWrite, now: float
+    ) -> list[Operation]:
+        state = self._state
+        operations: list[Operation] = []
+        for death in deaths:
+            count = sum(high - low for low, high in death.positions)
+            if death.reason == "expired":
+                state.counters.expired += count
+            # A subscriber who was never promised to get everything is not mourned for.
+            if subscription.durable and state.bury is not None:
+                state.counters.dead += count
+                operations += state.bury(state, subscription, death, pending, state.wall_ms(now))
+        return operations
+
+    def _set_aside(self, damage: Damage) -> list[Command]:
+        """What cannot be read is kept apart, skipped by every subscription, and reported."""
+        state = self._state
+        state.counters.damaged += sum(high - low for low, high in damage.positions)
+        operations: list[Operation] = [log_put(state.identity, LogField.DAMAGED, state.counters.damaged)]
+        if damage.end:
+            key = position_key(state.identity, damage.end)
+            operations += [Put(Table.DAMAGED, key, damage.raw), delete_key(Table.BATCH, key)]
+        for subscription in state.subscriptions:
+            for low, high in damage.positions:
+                for part in subscription.free_in(low, high):
+                    subscription.discard(*part)
+            if subscription.durable:
+                operations.append(state.subscription_put(subscription))
+        operations += state.trim()
+        commands: list[Command] = [state.write(operations, PendingWrite(), freeing=True)]
+        for low, high in damage.positions:
+            text = f"{state.record.name!r}: positions {low} to {high - 1} fail their checksum or are missing: set aside"
+            commands.append(Report(Level.ERROR, "batch-damaged", text))
+        return commands

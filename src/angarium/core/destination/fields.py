@@ -1,0 +1,67 @@
+"""A message as a selector sees it: its properties by name, its header fields by their JMS names.
+
+Decoded message by message, and only when something has to look inside. What is not a map is a message without
+properties: it matches what an empty one matches, and is delivered as it is.
+"""
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from angarium.core.ids import message_id
+from angarium.core.selector.fields import Fields, WithHeaders
+from angarium.core.wire.batch import PRIORITY_DEFAULT, Batch, Columns
+
+MessageFields = Fields
+_decode_map = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+
+class BatchFields:
+    """The messages of one batch, each by its index."""
+
+    __slots__ = ("_batch", "_headers", "_priorities", "_properties")
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._properties = batch.properties()
+        self._headers = batch.headers()
+        self._priorities = batch.priorities()
+
+    def __getitem__(self, index: int) -> Fields:
+        properties = _map(self._properties[index]) if self._properties is not None else {}
+        return WithHeaders(properties, partial(self._header, index))
+
+    def all(self) -> list[Fields]:
+        return [self[index] for index in range(self._batch.count)]
+
+    def header(self, index: int, name: str) -> Any:
+        return None if self._headers is None else _map(self._headers[index]).get(name)
+
+    def _header(self, index: int, name: str) -> object:
+        match name:
+            case "JMSPriority":
+                return PRIORITY_DEFAULT if self._priorities is None else self._priorities[index]
+            case "JMSTimestamp":
+                return self._batch.timestamp_ms
+            case "JMSMessageID":
+                return "ID:" + message_id(self._batch.producer, self._batch.sequence(index)).hex()
+            case "JMSCorrelationID":
+                return self.header(index, "correlation_id")
+            case "JMSType":
+                return self.header(index, "type")
+            case "JMSDeliveryMode":
+                return self.header(index, "delivery_mode") or "PERSISTENT"
+        return None
+
+    def group(self, index: int) -> str | None:
+        if not self._batch.columns & Columns.GROUP:
+            return None
+        group = self.header(index, "group")
+        return group if isinstance(group, str) else None
+
+
+def _map(encoded: bytes) -> dict[str, Any]:
+    try:
+        return _decode_map(encoded) if encoded else {}
+    except (msgspec.DecodeError, RecursionError):
+        return {}

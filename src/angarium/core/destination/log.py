@@ -1,0 +1,163 @@
+"""The log of a destination: batches in order of arrival, in one lane for each priority that was ever used.
+
+A position is a number that a message keeps as long as it is stored. Each lane has its own stretch of them:
+
+    lane 0, priority 4   0, 1, 2, ...
+    lane n, priority p   n * 2**56, n * 2**56 + 1, ...        n = (p - 4) mod 10
+
+so that sets of positions need not know of lanes, an ordinary destination has small positions without gaps, and a
+message of high priority is found without looking at those in front of it. Within one lane the order is that of arrival.
+
+        deleted    first              readable    next
+    ------|----------|-------------------|----------|
+     gone   no longer    may be delivered   on its way
+            needed                          to the disk
+"""
+import struct
+from collections.abc import Iterable
+from enum import IntEnum
+
+from angarium.core.destination.gauge import ByteGauge
+from angarium.core.storage import DeleteRange, Operation, Put, Table, key_of, position_key
+from angarium.core.wire.batch import PRIORITY_DEFAULT, PRIORITY_MAX, Batch, Columns
+
+LANE_BITS = 56
+LANE_POSITIONS = 1 << LANE_BITS
+LANE_COUNT = PRIORITY_MAX + 1
+_FIGURES = struct.Struct(">QQ")
+
+
+class LogField(IntEnum):
+    """Figures of a lane, each a record of its own: a settlement may be written ahead of a publish."""
+
+    FIRST = 1  # positions below are gone
+    NEXT = 2  # the position that the next message gets, and how many bytes are stored
+    DAMAGED = 3  # positions set aside, of the whole log
+
+
+def lane_of(position: int) -> int:
+    return position >> LANE_BITS
+
+
+def lane_for(priority: int) -> int:
+    return (priority - PRIORITY_DEFAULT) % LANE_COUNT
+
+
+def log_put(destination: int, field: LogField, value: int, lane: int = 0, stored_bytes: int = 0) -> Put:
+    return Put(Table.LOG, key_of(destination, bytes((field, lane))), _FIGURES.pack(value, stored_bytes))
+
+
+def parse_log_record(key: bytes, value: bytes) -> tuple[int, tuple[int, int], tuple[int, int]]:
+    """Destination, (field, lane), (value, bytes)."""
+    figure, stored_bytes = _FIGURES.unpack(value)
+    return int.from_bytes(key[:8], "big"), (key[8], key[9]), (figure, stored_bytes)
+
+
+class Lane:
+    __slots__ = ("base", "deleted", "first", "gauge", "next", "number", "readable", "stored")
+
+    def __init__(self, number: int, first: int = 0, next_position: int = 0) -> None:
+        """The positions of an empty lane, or as they were stored."""
+        self.number = number
+        self.base = number << LANE_BITS
+        self.next = self.readable = self.stored = max(next_position, self.base)
+        self.first = self.deleted = min(max(first, self.base), self.next)
+        self.gauge = ByteGauge(self.first)
+
+    @property
+    def end(self) -> int:
+        """One past the highest position that the lane can ever have."""
+        return self.base + LANE_POSITIONS
+
+    @property
+    def urgency(self) -> int:
+        """Lanes with a lower figure are delivered first."""
+        return PRIORITY_MAX - (self.number + PRIORITY_DEFAULT) % LANE_COUNT
+
+
+class Log:
+    def __init__(self, identity: int) -> None:
+        self.identity = identity
+        self.lanes: dict[int, Lane] = {0: Lane(0)}
+        self.order: list[Lane] = [self.lanes[0]]  # the most urgent first
+
+    def restore(self, figures: dict[tuple[int, int], tuple[int, int]]) -> None:
+        """Take up what was stored, by (field, lane)."""
+        for number in sorted({0, *(lane for _, lane in figures)}):
+            first, _ = figures.get((LogField.FIRST, number), (0, 0))
+            following, stored_bytes = figures.get((LogField.NEXT, number), (0, 0))
+            lane = Lane(number, first, following)
+            lane.gauge.restore(lane.first, lane.next, stored_bytes)
+            self._add(lane)
+
+    def lane(self, number: int) -> Lane:
+        return self.lanes.get(number) or self._add(Lane(number))
+
+    def _add(self, lane: Lane) -> Lane:
+        self.lanes[lane.number] = lane
+        self.order = sorted(self.lanes.values(), key=lambda known: known.urgency)
+        return lane
+
+    def __contains__(self, position: int) -> bool:
+        lane = self.lanes.get(lane_of(position))
+        return lane is not None and lane.base <= position < lane.next
+
+    def has_range(self, low: int, high: int) -> bool:
+        """Whether [low, high) are positions that were given out, of one lane."""
+        lane = self.lanes.get(lane_of(low)) if low >= 0 else None
+        return lane is not None and low < high <= lane.next
+
+    @property
+    def stored_count(self) -> int:
+        return sum(lane.next - lane.first for lane in self.order)
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(lane.gauge.total for lane in self.order)
+
+    def append(self, lane: Lane, batch: Batch) -> list[Operation]:
+        """Give the batch the lane's next positions, and store it."""
+        lane.next += batch.count
+        lane.stored = lane.next
+        lane.gauge.add(lane.next, len(batch.data))
+        return [
+            Put(Table.BATCH, position_key(self.identity, lane.next), batch.data),
+            log_put(self.identity, LogField.NEXT, lane.next, lane.number, lane.gauge.total),
+        ]
+
+    def skip(self, lane: Lane, count: int) -> list[Operation]:
+        """Positions pass without anything being stored: nobody wants the messages."""
+        lane.next += count
+        lane.first = lane.next
+        return [
+            log_put(self.identity, LogField.FIRST, lane.first, lane.number),
+            log_put(self.identity, LogField.NEXT, lane.next, lane.number),
+        ]
+
+    def trim(self, lane: Lane, needed_from: int) -> list[Operation]:
+        """Free what lies below; not beyond what is written, for a deletion may overtake, on a full disk, the batch that
+        it is to delete."""
+        operations: list[Operation] = []
+        first = min(needed_from, lane.readable)
+        if first > lane.first:
+            lane.first = first
+            lane.gauge.free(first)
+            operations.append(log_put(self.identity, LogField.FIRST, first, lane.number))
+        if lane.deleted < min(lane.first, lane.stored):
+            lane.deleted = lane.first
+            low, high = position_key(self.identity, lane.base), position_key(self.identity, lane.first + 1)
+            operations.append(DeleteRange(Table.BATCH, low, high))
+        return operations
+
+
+def split_by_lane(batch: Batch) -> Iterable[tuple[int, Batch]]:
+    """The messages of each priority as a batch of their own, with the number of the lane."""
+    priorities = batch.priorities() if batch.columns & Columns.PRIORITY else None
+    if priorities is None:
+        return ((0, batch),)
+    if priorities.count(priorities[0]) == len(priorities):
+        return ((lane_for(priorities[0]), batch),)
+    return [
+        (lane_for(priority), batch.select([i for i, found in enumerate(priorities) if found == priority]))
+        for priority in sorted(set(priorities), reverse=True)
+    ]

@@ -1,0 +1,95 @@
+"""What the parts of one destination share: its log, who uses it, and how its writes are made."""
+from collections.abc import Callable
+
+from angarium.core.destination.consumer import Consumer, ConsumerKey
+from angarium.core.destination.delivery import Death
+from angarium.core.destination.events import Command, DestinationSettings, Write
+from angarium.core.destination.log import Log
+from angarium.core.destination.pending import PendingRead, PendingWrite
+from angarium.core.destination.producers import ProducerTable
+from angarium.core.destination.records import Counters, DestinationRecord, attached_key
+from angarium.core.destination.subscription import Subscription
+from angarium.core.destination.subscriptions import Subscriptions
+from angarium.core.storage import Operation, Put, Table, delete_key, key_of
+from angarium.core.wire.frames import DestinationKind
+
+# Move what died to the dead message queue: what to write, beside that it is settled here.
+Bury = Callable[["DestinationState", Subscription, Death, PendingWrite, int], list[Operation]]
+
+
+class DestinationState:
+    def __init__(
+        self,
+        identity: int,
+        record: DestinationRecord,
+        settings: DestinationSettings,
+        *,
+        write_token: Callable[[PendingWrite], int],
+        read_token: Callable[[PendingRead], int],
+        wall_ms_at_zero: float,
+    ) -> None:
+        self.identity = identity
+        self.record = record
+        self.settings = settings
+        self.log = Log(identity)
+        self.subscriptions = Subscriptions(
+            record.kind, self.log,
+            subscriptions_max=settings.subscriptions_max, in_flight_max=settings.in_flight_max,
+        )  # fmt: skip
+        self.consumers: dict[ConsumerKey, Consumer] = {}
+        self.producers = ProducerTable(producers_max=settings.producers_max)
+        self.counters = Counters()
+        self.keep_until = 0.0  # a topic keeps its log until its subscribers had time to resume, or to come
+        self.bury: Bury | None = None
+        self.read_token = read_token
+        self.write_token = write_token
+        self._wall_ms_at_zero = wall_ms_at_zero
+
+    @property
+    def is_queue(self) -> bool:
+        return self.record.kind == DestinationKind.QUEUE
+
+    def wall_ms(self, now: float) -> int:
+        return int(self._wall_ms_at_zero + now * 1000)
+
+    # -- writes --------------------------------------------------------------------------------------
+
+    def write(
+        self, operations: list[Operation], pending: PendingWrite, *, freeing: bool = False, patient: bool = False
+    ) -> Write:
+        pending.destination = self.identity
+        return Write(self.write_token(pending), operations, freeing, patient)
+
+    def freed(self) -> list[Command]:
+        """Free what nobody needs any more, in a write of its own."""
+        operations = self.trim()
+        return [self.write(operations, PendingWrite(), freeing=True)] if operations else []
+
+    def trim(self) -> list[Operation]:
+        """Free what no subscription needs any more."""
+        if self.keep_until:
+            return []
+        operations: list[Operation] = []
+        for lane in self.log.order:
+            slowest = self.subscriptions.slowest_cursor(lane)
+            operations += self.log.trim(lane, lane.readable if slowest is None else slowest)
+        return operations
+
+    def saved(self, subscription: Subscription) -> list[Operation]:
+        """Store the subscription, and free what it was the last to need."""
+        return ([self.subscription_put(subscription)] if subscription.durable else []) + self.trim()
+
+    def subscription_key(self, subscription: Subscription) -> bytes:
+        return key_of(self.identity, subscription.name.encode())
+
+    def subscription_put(self, subscription: Subscription) -> Operation:
+        return Put(Table.SUBSCRIPTION, self.subscription_key(subscription), subscription.record())
+
+    def attached_put(self, consumer: Consumer) -> Operation:
+        key = attached_key(self.identity, consumer.key, consumer.subscription.name)
+        return Put(Table.ATTACHED, key, b"")
+
+    def detached(self, subscription: Subscription, keys: list[ConsumerKey]) -> list[Operation]:
+        if not subscription.durable:
+            return []
+        return [delete_key(Table.ATTACHED, attached_key(self.identity, key, subscription.name)) for key in keys]

@@ -1,0 +1,40 @@
+"""Goal: a node promises no more than its journal and its system can bear, and says what it had to lower."""
+import resource
+
+import pytest
+
+from angarium.core.session.events import SessionSettings
+from angarium.node.limits import fit, raise_descriptors_max
+
+_ASKED = SessionSettings(frame_bytes_max=8 << 20, body_bytes_max=4 << 20, connections_max=100)
+
+
+def test_what_fits_stays_and_nothing_is_said() -> None:
+    fitted = fit(_ASKED, group_bytes_max=(8 << 20) + 4_096, descriptors_max=140)
+    assert fitted.settings == _ASKED
+    assert fitted.lowered == []
+
+
+@pytest.mark.parametrize(
+    ("group_bytes_max", "descriptors_max", "parts"),
+    [
+        ((8 << 20) + 4_095, 140, ["session.frame_bytes_max 8,388,608 is 8,388,607 here", "session.body_bytes_max"]),
+        (28 << 20, 139, ["session.connections_max 100 is 99 here", "ulimit -n"]),
+        (28 << 20, 3, ["session.connections_max 100 is 1 here"]),
+    ],
+)
+def test_what_does_not_fit_is_lowered_and_told(group_bytes_max: int, descriptors_max: int, parts: list[str]) -> None:
+    told = "\n".join(fit(_ASKED, group_bytes_max=group_bytes_max, descriptors_max=descriptors_max).lowered)
+    for part in parts:
+        assert part in told
+
+
+def test_the_soft_limit_is_raised_as_far_as_needed_and_allowed() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(200, soft), hard))
+        assert raise_descriptors_max(100) == 200, "enough: left as it is"
+        assert raise_descriptors_max(300) == 340 == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        assert raise_descriptors_max(hard) == hard
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
