@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
 from angarium.client.message import Delivery, Message
+from angarium.client.stream_reading import IncomingStream
 from angarium.core.client import events
 from angarium.core.client.consumer import PREFETCH_MAX
 from angarium.core.errors import AngariumError, LocalProtocolError, Unavailable
@@ -218,6 +219,10 @@ class Consumer:
         self._unsettled -= sum(high - low for ranges in gathered.values() for low, high in ranges)
         session = self._session
         session.driver.handle(events.Settle(session.number, self.number, *gathered.values()))
+
+    def open_stream(self, position: int, size: int) -> IncomingStream:
+        """The body of a message that is here unsettled."""
+        return self._session.streams.open_reader(self.number, position, size)
 
     # -- control ---------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from angarium.client.fields import (
     decode_properties,
     decode_reply_to,
 )
+from angarium.client.stream_reading import IncomingStream
 from angarium.client.values import TypedMap, TypedStream
 from angarium.core.errors import Rejected
 from angarium.core.ids import format_id, message_id
@@ -108,6 +109,22 @@ class Message(msgspec.Struct, gc=False, eq=False):
     def value(self) -> Any:
         """The body as it was sent: bytes, str, a TypedMap, a TypedStream, or None."""
         return decode_body(self.body, self.content)
+
+    @property
+    def stream_bytes(self) -> int | None:
+        """How long the body is that `open` reads; None if it is an ordinary one, in `body`."""
+        stream = self._header("stream")
+        return stream["bytes"] if stream else None
+
+    def open(self) -> IncomingStream:
+        """Read the body as a stream: from the broker, piece by piece, if it was sent as one (`body` is empty then).
+
+        It can be read while the message is not settled, as often as one likes.
+        """
+        size = self.stream_bytes
+        if size is None:
+            return IncomingStream(None, 0, len(self.body), self.body)
+        return self.delivery.consumer.open_stream(self.position, size)
 
     @property
     def text(self) -> str:

@@ -33,6 +33,11 @@ class Sending(msgspec.Struct, gc=False, eq=False):
             yield from self.outbox.waiter(self.sequence)
         return self.outbox.result(self.sequence)
 
+    async def settled(self) -> None:
+        """Wait for its outcome, and leave it to others to see."""
+        if not self.outbox.is_done(self.sequence):
+            await self.outbox.waiter(self.sequence)
+
     @property
     def done(self) -> bool:
         return self.outbox.is_done(self.sequence)

@@ -11,8 +11,11 @@ from angarium.client.ended import LEAVING_TIMEOUT_S, ended_error, note_unfinishe
 from angarium.client.fields import Body, MessageFields, encode_body, make_options
 from angarium.client.message import Message
 from angarium.client.sending import Sending
+from angarium.client.stream_desk import StreamDesk
+from angarium.client.stream_sending import Source, StreamContext
 from angarium.core.client import events
 from angarium.core.client.gathered import MESSAGE_COST, Options
+from angarium.core.client.stream_events import StreamNotice
 from angarium.core.errors import AngariumError, LocalProtocolError, Rejected, Unavailable
 from angarium.core.names import check_name
 from angarium.core.wire.frames import Start
@@ -45,6 +48,7 @@ class Session:
         self._receivers: dict[Destination, Consumer] = {}  # behind `receive`
         self._syncs: dict[int, asyncio.Future[events.Synced]] = {}
         self._sync_last = 0
+        self.streams = StreamDesk(self)
         self._is_closing = False
         self._error: AngariumError | None = None
         self._ended: asyncio.Future[None] = self.loop.create_future()
@@ -123,6 +127,38 @@ class Session:
                     await asyncio.sleep(0)
         await self.flush()
         return count
+
+    async def send_stream(self, destination: Destination, source: Source, **fields: Unpack[MessageFields]) -> Sending:
+        """Send one message whose body is all that `source` has, of any length, in little memory.
+
+        `source` is a file, anything with such a `read`, or an iterable of bytes; each may be asynchronous. Returns when
+        all of it is durable and the message is published; `await` the result for the confirm. If it raises or is
+        cancelled, nothing is left of it.
+        """
+        async with self.open_stream(destination, **fields) as stream:
+            await stream.write_from(source)
+        assert stream.sending is not None
+        return stream.sending
+
+    def open_stream(self, destination: Destination, **fields: Unpack[MessageFields]) -> StreamContext:
+        """For a body that comes piece by piece: `async with session.open_stream(name) as stream:`, and in there
+        `await stream.write(piece)`. The message is published when the block ends, and given up if that raises."""
+        self.check_usable()
+
+        def options() -> Options | None:  # the time to live begins with the publishing
+            return make_options(None, now_ms=int(time.time() * 1000), **fields)
+
+        options()
+        return StreamContext(self.streams.open_writer(destination), options)
+
+    def send_alone(self, destination: Destination, body: bytes, options: Options) -> Sending:
+        """`send_with`, in a batch of its own: should it be refused, nothing else is."""
+        self._buffer.flush_now()
+        sending = self.send_with(destination, body, options)
+        if sending.outbox.gathered is not None:
+            sending.outbox.gathered.is_alone = True
+            self._buffer.flush_now()
+        return sending
 
     async def room(self) -> None:
         """Wait until the send buffer is half empty."""
@@ -283,12 +319,15 @@ class Session:
                 consumer = self._consumers.pop(command.consumer)
                 what = f"consumer of '{consumer.destination}'"
                 consumer.on_ended(ended_error(what, command.code, command.reason))
+            case _:
+                self.streams.notify(command)
 
     def on_ended(self, error: AngariumError | None) -> None:
         """For whatever reason; None: as asked."""
         closed = LocalProtocolError(f"session {self.number} is closed; open another one with connection.session()")
         self._error = error or closed
         self._buffer.on_ended(self._error)
+        self.streams.on_ended(self._error)
         for consumer in self._consumers.values():
             consumer.on_ended(error)
         self._consumers.clear()
@@ -302,5 +341,5 @@ class Session:
 
 SessionCommand = (
     events.SessionReady | events.SessionEnded | events.Synced | events.MessagesArrived | events.ConsumerReady
-    | events.PositionsLost | events.SettlementsLost | events.ConsumerEnded
+    | events.PositionsLost | events.SettlementsLost | events.ConsumerEnded | StreamNotice
 )  # fmt: skip

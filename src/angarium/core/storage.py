@@ -17,6 +17,7 @@ class Table(IntEnum):
     PRODUCER = 6  # destination id, producer id -> last sequence
     DAMAGED = 7  # destination id, end position -> bytes that failed their checksum
     ATTACHED = 8  # destination id, session, consumer number, subscription id -> nothing
+    STREAM = 16  # destination id, position -> the stream that holds the body of that message
 
 
 class Put(msgspec.Struct, frozen=True):

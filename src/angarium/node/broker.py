@@ -18,6 +18,8 @@ from angarium.core.destination.message_manager import MessageManager
 from angarium.core.ids import format_id
 from angarium.core.session import events as cm
 from angarium.core.session.client_manager import ClientManager
+from angarium.core.stream.events import AppendBlock, DeleteFile, FileEvent, ReadBlocks, SyncFile
+from angarium.core.stream.table import held_streams
 from angarium.core.wire import frames
 from angarium.node.config import NodeConfig, parse_address
 from angarium.node.holding import Holding
@@ -27,7 +29,9 @@ from angarium.node.loading import load
 from angarium.runtime.bus import InProcessBus
 from angarium.runtime.disk import Disk
 from angarium.runtime.listener import Listener
+from angarium.runtime.stream_disk import StreamDisk
 from angarium.store.durable import DurableStore
+from angarium.store.stream_files import StreamFiles
 
 _log = logging.getLogger("angarium")
 _DRAIN_S_MAX = 2.0
@@ -59,6 +63,9 @@ class Broker:
 
         loaded = load(store)
         state = loaded.state
+        files = StreamFiles(Path(config.node.data), free_bytes_min=config.stream.free_bytes_min)
+        held = held_streams(state.streams)
+        state.stream_files = files.scan(held, unsynced_blocks_max=4 * config.stream.sync_fragments)
         wall_ms = time.time() * 1000
         identity = take_up_identity(
             state.node, site=config.node.site, wall_ms=int(wall_ms), chance=int.from_bytes(os.urandom(8), "big")
@@ -75,6 +82,7 @@ class Broker:
             blocked=self._writes_blocked,
             failed=self._failed,
         )
+        self._stream_disk = StreamDisk(files, told=self._stream_files_told, failed=self._failed)
         self._run_mm(self._message_manager.restore(state, now=self._loop.time()))
 
     def _managers(self, config: NodeConfig, identity: Identity, wall_ms: float) -> None:
@@ -84,7 +92,7 @@ class Broker:
             _log.warning("limit-lowered: %s", text)
         self._limits = settings = fitted.settings
         self._message_manager = MessageManager(
-            config.destination, wall_ms_at_zero=wall_ms - self._loop.time() * 1000
+            config.destination, config.stream, wall_ms_at_zero=wall_ms - self._loop.time() * 1000
         )
         self._client_manager = ClientManager(
             settings, identity.ids, node=self._name, incarnation=identity.incarnation
@@ -113,6 +121,7 @@ class Broker:
         await self._listener.close(drain_s_max=_DRAIN_S_MAX)
         if self._timer is not None:
             self._timer.cancel()
+        await self._stream_disk.close()
         written = await self._disk.close()
         await asyncio.to_thread(self._store.close)
         return written
@@ -163,6 +172,13 @@ class Broker:
 
     def _read(self, event: mm.BatchesRead) -> None:
         self._run_mm(self._message_manager.handle(event, now=self._loop.time()))
+
+    def _stream_files_told(self, events: list[FileEvent]) -> None:
+        now = self._loop.time()
+        commands: list[mm.Command] = []
+        for event in events:
+            commands += self._message_manager.handle(event, now=now)
+        self._run_mm(commands)
 
     def _writes_blocked(self, reason: str) -> None:
         self._blocked = reason
@@ -223,6 +239,10 @@ class Broker:
                         self._read(answer)
                 case mm.Report():
                     self._report(command)
+                case ReadBlocks():
+                    self._stream_disk.read(command)
+                case AppendBlock() | SyncFile() | DeleteFile():
+                    self._stream_disk.write(command)
         self._running = False
         self._listener.flush()
         self._arm()
@@ -271,6 +291,8 @@ class Broker:
             "damaged": sum(d.counters.damaged for d in destinations),
             "blocked": self._blocked,
             "unwritten_bytes": self._disk.unwritten_bytes,
+            "streams": len(self._message_manager.streams.table),
+            "streams_open": self._message_manager.streams.open_count,
             "limits": {
                 "frame_bytes_max": self._limits.frame_bytes_max,
                 "body_bytes_max": self._limits.body_bytes_max,

@@ -28,6 +28,7 @@ from angarium.core.destination.events import DestinationSettings
 from angarium.core.errors import ConfigError
 from angarium.core.ids import SITE_MAX
 from angarium.core.session.events import SessionSettings
+from angarium.core.stream.events import StreamSettings
 from angarium.runtime.disk import DiskSettings
 from angarium.runtime.listener import ListenerSettings
 from angarium.store.settings import StoreSettings
@@ -36,6 +37,7 @@ DEFAULT_PORT = 4560
 ENVIRONMENT_PREFIX = "ANGARIUM_"
 _MAY_BE_ZERO = (
     "node.site", "destination.resume_grace_s", "disk.patience_s", "listener.output_bytes_low", "store.ballast_bytes",
+    "stream.free_bytes_min", "stream.unfinished_keep_s",
 )  # fmt: skip
 
 
@@ -72,6 +74,7 @@ class NodeConfig:
     store: StoreSettings = field(default_factory=StoreSettings)
     disk: DiskSettings = field(default_factory=DiskSettings)
     listener: ListenerSettings = field(default_factory=ListenerSettings)
+    stream: StreamSettings = field(default_factory=StreamSettings)
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -8,6 +8,7 @@ once, and a damaged one must not cost the messages that it is about:
     SUBSCRIPTION   its name is the key: it goes on, from the oldest message that is stored, without its selector
     ATTACHED       there is nothing in it but its key
     PRODUCER       forgotten: what its client resends after this start may be stored twice
+    STREAM         forgotten: its message is delivered, and cannot be opened
     NODE           drawn anew
 
 Each is reported, and written anew, so that it is reported once. Without damage nothing of this is looked at.
@@ -47,6 +48,7 @@ def load(store: Store) -> Loaded:
         Table.SUBSCRIPTION: state.subscriptions,
         Table.PRODUCER: state.producers,
         Table.ATTACHED: state.attached,
+        Table.STREAM: state.streams,
     }
     damaged: list[tuple[Table | None, bytes]] = []
     for table, records in tables.items():
@@ -77,6 +79,8 @@ def _repair(store: Store, loaded: Loaded, damaged: list[tuple[Table | None, byte
             _put(loaded, state.attached, Table.ATTACHED, key, b"")
         elif table is Table.PRODUCER and key not in state.producers:
             loaded.operations.append(delete_key(Table.PRODUCER, key))
+        elif table is Table.STREAM and key not in state.streams:
+            loaded.operations.append(delete_key(Table.STREAM, key))
     keys = [key for _, key in damaged]
     known = {int.from_bytes(key[:8], "big") for key in (*state.destinations, *state.logs, *state.subscriptions, *keys)}
     for destination in sorted(known):

@@ -348,6 +348,7 @@ def load(store: Store) -> StoredState:
         Table.SUBSCRIPTION: state.subscriptions,
         Table.PRODUCER: state.producers,
         Table.ATTACHED: state.attached,
+        Table.STREAM: state.streams,
     }
     for table, records in tables.items():
         for item in store.scan(table, b"", b"\xff" * 9, limit=1_000_000):

@@ -80,4 +80,5 @@ class FakeDisk:
             subscriptions=dict(self.tables[Table.SUBSCRIPTION]),
             producers=dict(self.tables[Table.PRODUCER]),
             attached=dict(self.tables[Table.ATTACHED]),
+            streams=dict(self.tables[Table.STREAM]),
         )

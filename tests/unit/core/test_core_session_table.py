@@ -29,6 +29,12 @@ Credit             U          U               N         N        .        .     
 Settle             U          U               N         N        .        .      .       N        .
 ConsumerClose      U          U               N         N        .        .      .       N        .
 Request            U          .               N         .        .        .      .       .        .
+StreamOpen         U          U               N         .        .        .      .       .        .
+StreamFragment     U          U               N         N        N        N      N       N        N
+StreamClose        U          U               N         N        N        N      N       N        N
+StreamRead         U          U               N         N        N        .      .       .        .
+StreamCredit       U          U               N         .        .        .      .       .        .
+StreamReadEnd      U          U               N         .        .        .      .       .        .
 (any other)        U          U               N         U        U        U      U       U        U
 """
 CODES = {"U": "unexpected-frame", "N": "not-open", "I": "number-in-use", ".": ""}
@@ -54,6 +60,8 @@ def frame_for(kind: type[Frame]) -> tuple[Frame, bytes]:
         frames.ConsumerOpen: frames.ConsumerOpen(1, "q", DestinationKind.ANY),
         frames.Settle: frames.Settle(1, 1, Outcome.SETTLE, []),
         frames.Request: frames.Request(1, "destination.list", {}),
+        frames.StreamOpen: frames.StreamOpen(1, "q", DestinationKind.ANY),
+        frames.StreamRead: frames.StreamRead(1, consumer=1, position=0, first=0, limit=1),
     }
     return special.get(kind, sample(kind)), pack(PRODUCER, 1, 0, [b"x"]) if kind is frames.Publish else b""
 

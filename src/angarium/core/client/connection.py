@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import assert_never
 
-from angarium.core.client import events
+from angarium.core.client import events, stream_events
 from angarium.core.client.events import Command, Event
 from angarium.core.client.outlet import Outlet
 from angarium.core.client.reconnect import Address, Chance, ReconnectPolicy, Route
@@ -131,6 +131,11 @@ class ConnectionMachine:
                 self._session(event.session).sync(event, outlet)
             case events.Request():
                 self._on_request(event)
+            case (
+                stream_events.PutFragment() | stream_events.UseFragment() | stream_events.OpenStream()
+                | stream_events.OpenReader() | stream_events.CloseStream() | stream_events.CloseReader()
+            ):  # fmt: skip
+                self._session(event.session).stream_request(event, outlet)
             case (
                 events.OpenConnection() | events.CloseConnection() | events.Connected() | events.Disconnected()
                 | events.InputViolated() | events.WritingPaused() | events.WritingResumed()

@@ -92,6 +92,11 @@ class ConsumerWindow:
         self._limit_max = 0  # highest credit given since ConsumerOpen
 
     @property
+    def is_open(self) -> bool:
+        """On the present connection."""
+        return self._is_open
+
+    @property
     def is_clean(self) -> bool:
         """No settlement is on its way."""
         return not self._unanswered and not any(self._gathered.values())

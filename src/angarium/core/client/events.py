@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from angarium.core.client.gathered import Gathered
+from angarium.core.client.stream_events import StreamNotice, StreamRequest
 from angarium.core.errors import AngariumError
 from angarium.core.ranges import Range
 from angarium.core.wire.batch import Batch
@@ -176,6 +177,7 @@ Event = (
     Connected | Disconnected | FramesReceived | InputViolated | WritingPaused | WritingResumed | Tick
     | OpenConnection | CloseConnection | OpenSession | CloseSession | Sync | OpenProducer | Publish | CloseProducer
     | OpenConsumer | SetPrefetch | Settle | CloseConsumer | Request
+    | StreamRequest
 )  # fmt: skip
 
 # -- commands to the driver ----------------------------------------------------------------------
@@ -384,4 +386,5 @@ Command = (
     | ProducerReady | Confirmed | Refused | ProducerEnded | Blocked | Unblocked
     | ConsumerReady | MessagesArrived | PositionsLost | SettlementsLost | ConsumerEnded
     | RequestAnswered | RequestLost
+    | StreamNotice
 )  # fmt: skip

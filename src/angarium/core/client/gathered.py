@@ -33,13 +33,14 @@ _DEFAULTS = Options()
 
 
 class Gathered:
-    __slots__ = ("bodies", "cost", "options", "timestamp_ms")
+    __slots__ = ("bodies", "cost", "is_alone", "options", "timestamp_ms")
 
     def __init__(self, timestamp_ms: int) -> None:
         self.bodies: list[bytes] = []
         self.options: dict[int, Options] = {}  # by index into bodies
         self.cost = 0  # kept by whoever appends
         self.timestamp_ms = timestamp_ms  # of the first message
+        self.is_alone = False  # one message that may be refused for itself: nothing joins its batch
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -53,7 +54,7 @@ class Gathered:
 
     def takes(self, other: "Gathered") -> bool:
         """Whether both together are still one batch."""
-        return self.cost + other.cost <= BATCH_COST_MAX
+        return self.cost + other.cost <= BATCH_COST_MAX and not (self.is_alone or other.is_alone)
 
     def extend(self, other: "Gathered") -> None:
         if other.options:

@@ -3,6 +3,7 @@
 Everything gathered during one `handle` leaves as one `SendBytes`, before the other commands.
 """
 from angarium.core.client.events import Command, SendBytes
+from angarium.core.client.flight import Flight
 from angarium.core.wire.codec import encode_head
 from angarium.core.wire.frames import Frame
 
@@ -13,6 +14,7 @@ class Outlet:
         self.frame_bytes_max = 0  # the broker's, with the next one
         self.body_bytes_max = 0
         self.unconfirmed_bytes_max = 0
+        self.flight = Flight()  # of the fragments of streams
         self._buffers: list[bytes] = []
         self._commands: list[Command] = []
 

@@ -7,10 +7,12 @@ A closing session takes no more messages and no more publishing, and still resum
 application is owed its confirms. Frames for a producer or consumer that has ended here may still be on their way and
 are ignored; numbers that never existed are violations.
 """
-from angarium.core.client import events
+from angarium.core.client import events, stream_events
 from angarium.core.client.consumer import Barrier, ConsumerWindow, check_prefetch
 from angarium.core.client.outlet import Outlet
 from angarium.core.client.producer import ProducerWindow, UnconfirmedBytes
+from angarium.core.client.stream_events import StreamRequest
+from angarium.core.client.streams import SessionStreams, StreamFrame
 from angarium.core.errors import LocalProtocolError, RemoteProtocolError
 from angarium.core.wire import frames
 
@@ -34,6 +36,7 @@ class SessionWindow:
         self._consumer_last = 0
         self._unconfirmed = UnconfirmedBytes()
         self._barriers: list[Barrier] = []
+        self._streams = SessionStreams(number)
 
     # -- from our side ---------------------------------------------------------------------------
 
@@ -44,6 +47,7 @@ class SessionWindow:
     def disconnected(self, outlet: Outlet) -> None:
         self._is_asked = self._is_open = self._is_close_sent = False
         self._unconfirmed.starved.clear()
+        self._streams.disconnected()
         for producer in self._producers.values():
             producer.disconnected()
         for number, consumer in list(self._consumers.items()):
@@ -132,6 +136,7 @@ class SessionWindow:
         if consumer.is_clean and not consumer.unsubscribes:
             del self._consumers[number]
             consumer.ended("", "", outlet)
+            self._streams.consumer_ended(number, outlet)
             outlet.tell(events.ConsumerEnded(self.number, number, "", ""))
 
     def sync(self, event: events.Sync, outlet: Outlet) -> None:
@@ -151,6 +156,14 @@ class SessionWindow:
             producer.pump(outlet)
         self._unconfirmed.feed_starved(outlet)
         self._end_doomed(outlet)
+        self._streams.pump()
+
+    def stream_request(self, event: StreamRequest, outlet: Outlet) -> None:
+        if isinstance(event, stream_events.OpenStream | stream_events.OpenReader):
+            self._check_taking()
+        consumer = self._consumers.get(event.consumer) if isinstance(event, stream_events.OpenReader) else None
+        is_consuming = consumer is not None and consumer.is_open
+        self._streams.request(event, outlet, is_open=self._is_open, is_consuming=is_consuming)
 
     def _our_producer(self, number: int) -> ProducerWindow:
         try:
@@ -183,6 +196,8 @@ class SessionWindow:
             self._to_producer(frame, outlet)
         elif isinstance(frame, _CONSUMER_FRAMES):
             self._to_consumer(frame, payload, outlet)
+        elif isinstance(frame, StreamFrame):
+            self._streams.receive(frame, payload, outlet)
         else:
             raise RemoteProtocolError(
                 "unexpected-frame", f"session {self.number}: {type(frame).__name__} is not for clients"
@@ -199,6 +214,7 @@ class SessionWindow:
             producer.open(outlet)
         for consumer in self._consumers.values():
             consumer.open(outlet)
+        self._streams.session_opened()
 
     def _on_closed(self, frame: frames.SessionClosed, outlet: Outlet) -> None:
         if not frame.code and not self._is_close_sent:
@@ -257,9 +273,11 @@ class SessionWindow:
                 consumer.on_settled(frame, outlet)
             case frames.ConsumerOpened():
                 consumer.on_opened(frame, outlet)
+                self._streams.consumer_opened(frame.consumer)
             case frames.ConsumerClosed():
                 del self._consumers[frame.consumer]
                 consumer.ended(frame.code, frame.reason, outlet)
+                self._streams.consumer_ended(frame.consumer, outlet)
                 outlet.tell(events.ConsumerEnded(self.number, frame.consumer, frame.code, frame.reason))
 
     # -- the end ---------------------------------------------------------------------------------
@@ -283,6 +301,7 @@ class SessionWindow:
 
     def _end(self, code: str, reason: str, outlet: Outlet) -> None:
         self.is_ended = True
+        self._streams.ended(outlet)
         for consumer in self._consumers.values():
             consumer.ended(code, reason, outlet)
         outlet.tell(events.SessionEnded(self.number, code, reason))

@@ -77,11 +77,12 @@ class Administration:
         destination = self._named(request)
         reason = f"{destination.record.name!r} has been removed"
         closings, operations = destination.remove("destination-removed", reason)
+        told = self._manager.streams.forget(destination.identity, "destination-removed", reason)
         # Its creation must not follow: only what is stored may be removed ahead of other writes.
         freeing = self._manager.is_stored(destination)
         self._manager.forget(destination)
         pending = PendingWrite(answers=[_done(session, request, {"removed": destination.record.name})])
-        return [*closings, self._manager.write(operations, pending, freeing=freeing)]
+        return [*closings, *told, self._manager.write(operations, pending, freeing=freeing)]
 
     def _purge(self, session: bytes, request: Request) -> list[Command]:
         purged, operations = self._named(request).purge()

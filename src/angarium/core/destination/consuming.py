@@ -129,7 +129,12 @@ class Consuming:
             subscription.credit(consumer, frame.credit)
         state.subscriptions.note_time(subscription)
         pending = PendingWrite(settled=(consumer, frame.number), lost=lost)
-        return [*self.save(subscription, pending, patient=True), *self._dispatch.pump(subscription)]
+        released = state.streams.release(state.identity, frame.ranges, state.is_needed)
+        return [*self.save(subscription, pending, released, patient=True), *self._dispatch.pump(subscription)]
+
+    def holds(self, session: bytes, number: int, position: int) -> bool:
+        consumer = self._state.consumers.get((session, number))
+        return consumer is not None and position in consumer.held
 
     def _redelivery_at(self, now: float) -> float | None:
         delay_ms = self._state.record.redelivery_delay_ms

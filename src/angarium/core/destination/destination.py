@@ -16,16 +16,18 @@ from angarium.core.destination.consumer import ConsumerKey
 from angarium.core.destination.consuming import Consuming
 from angarium.core.destination.dispatch import Dispatch
 from angarium.core.destination.events import Command, ToSession
-from angarium.core.destination.log import LogField
+from angarium.core.destination.log import LogField, log_put
 from angarium.core.destination.pending import PendingWrite
 from angarium.core.destination.publishing import Publishing
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription, SubscriptionRecord
+from angarium.core.report import Level, Report
 from angarium.core.storage import Operation, Table, delete_prefix
 from angarium.core.wire import frames
 
 _TABLES = (
-    Table.BATCH, Table.LOG, Table.SUBSCRIPTION, Table.PRODUCER, Table.DAMAGED, Table.ATTACHED, Table.DESTINATION
+    Table.BATCH, Table.LOG, Table.SUBSCRIPTION, Table.PRODUCER, Table.DAMAGED, Table.ATTACHED, Table.STREAM,
+    Table.DESTINATION,
 )  # fmt: skip
 
 
@@ -120,6 +122,14 @@ class Destination:
             # A subscription may begin, or have ended, beyond what was written.
             commands += self.state.freed()
         return commands
+
+    def stream_damaged(self, position: int, reason: str) -> list[Command]:
+        """The message is there, its stream cannot be read: who gets it is told so when he opens it."""
+        state = self.state
+        state.counters.damaged += 1
+        noted = log_put(self.identity, LogField.DAMAGED, state.counters.damaged)
+        text = f"{self.record.name!r}, position {position}: {reason}"
+        return [Report(Level.ERROR, "stream-damaged", text), state.write([noted], PendingWrite(), freeing=True)]
 
     # -- administration ------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import msgspec
 from angarium.core.report import Level as Level
 from angarium.core.report import Report as Report
 from angarium.core.storage import Operation
+from angarium.core.stream.events import FileCommand, FileEvent
 from angarium.core.wire.frames import Frame
 
 # -- events ----------------------------------------------------------------------------------------
@@ -58,7 +59,7 @@ class WritesUnblocked(msgspec.Struct, frozen=True): ...
 class Tick(msgspec.Struct, frozen=True): ...
 
 
-Event = FromSession | Written | BatchesRead | WritesBlocked | WritesUnblocked | Tick
+Event = FromSession | Written | BatchesRead | WritesBlocked | WritesUnblocked | Tick | FileEvent
 
 # -- commands --------------------------------------------------------------------------------------
 
@@ -86,7 +87,7 @@ class Read(msgspec.Struct, frozen=True):
     end: int  # never at or beyond this position
 
 
-Command = ToSession | Write | Read | Report
+Command = ToSession | Write | Read | Report | FileCommand
 
 
 # -- settings --------------------------------------------------------------------------------------

@@ -35,6 +35,10 @@ from angarium.core.destination.subscription import SubscriptionRecord
 from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError, StorageCorrupt
 from angarium.core.names import check_name
 from angarium.core.storage import Operation, Put, Table, delete_prefix, key_of
+from angarium.core.stream.events import FileEvent, StoredFile, StreamSettings
+from angarium.core.stream.reading import Damage
+from angarium.core.stream.streams import FRAMES as STREAM_FRAMES
+from angarium.core.stream.streams import Streams
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
 
@@ -52,11 +56,16 @@ class StoredState:
     subscriptions: dict[bytes, bytes] = field(default_factory=dict)
     producers: dict[bytes, bytes] = field(default_factory=dict)
     attached: dict[bytes, bytes] = field(default_factory=dict)
+    streams: dict[bytes, bytes] = field(default_factory=dict)
+    stream_files: dict[bytes, StoredFile] = field(default_factory=dict)  # by identity
 
 
 class MessageManager:
-    def __init__(self, settings: DestinationSettings, *, wall_ms_at_zero: float) -> None:
+    def __init__(
+        self, settings: DestinationSettings, streams: StreamSettings | None = None, *, wall_ms_at_zero: float
+    ) -> None:
         self._settings = settings
+        self.streams = Streams(streams or StreamSettings())
         self._wall_ms_at_zero = wall_ms_at_zero
         self.destinations: dict[int, Destination] = {}
         self._by_name: dict[str, Destination] = {}
@@ -95,11 +104,14 @@ class MessageManager:
             destination.producers.sort_restored()
             self._note_deadline(destination)
         operations = corrections + self._sweep(state)
-        return [self.write(operations, PendingWrite(), freeing=True)] if operations else []
+        commands: list[Command] = [self.write(operations, PendingWrite(), freeing=True)] if operations else []
+        for damage in self.streams.restore(state.streams, state.stream_files, now=now):
+            commands += self._stream_damaged(damage)
+        return commands
 
     def _sweep(self, state: StoredState) -> list[Operation]:
         """Delete what belongs to no destination: writes that overtook, on a full disk, its removal."""
-        keys = (*state.logs, *state.subscriptions, *state.producers, *state.attached)
+        keys = (*state.logs, *state.subscriptions, *state.producers, *state.attached, *state.streams)
         strays = {int.from_bytes(key[:8], "big") for key in keys} - self.destinations.keys()
         return [delete_prefix(table, identity) for identity in sorted(strays) for table in Table if table != Table.NODE]
 
@@ -124,6 +136,7 @@ class MessageManager:
             self._settings,
             write_token=self._pending_write,
             read_token=self.pending_read,
+            streams=self.streams,
             wall_ms_at_zero=self._wall_ms_at_zero,
         )
         destination = Destination(state)
@@ -135,14 +148,15 @@ class MessageManager:
     # -- events ------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        return min((d for x in self._timed.values() if (d := x.deadline()) is not None), default=None)
+        deadlines = [self.streams.deadline(), *(destination.deadline() for destination in self._timed.values())]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def handle(self, event: Event, *, now: float) -> list[Command]:
         match event:
             case FromSession(session, identity, frame, payload):
                 try:
                     if identity == 0:
-                        return self._own_frame(session, frame)
+                        return self._own_frame(session, frame, now)
                     return self._destination_frame(session, identity, frame, payload, now)
                 except RemoteProtocolError as error:
                     return [ToSession(session, frames.Failure(error.code, error.reason))]
@@ -159,11 +173,20 @@ class MessageManager:
             case WritesUnblocked():
                 return self._set_blocked("")
             case Tick():
-                commands: list[Command] = []
+                commands: list[Command] = list(self.streams.tick(now))
                 for destination in list(self._timed.values()):
                     commands += destination.tick(now)
                     self._note_deadline(destination)
                 return commands
+        return self._file_event(event)
+
+    def _file_event(self, event: FileEvent) -> list[Command]:
+        commands, damage = self.streams.file_event(event)
+        return [*commands, *(self._stream_damaged(damage) if damage is not None else [])]
+
+    def _stream_damaged(self, damage: Damage) -> list[Command]:
+        destination = self.destinations.get(damage.destination)
+        return [] if destination is None else destination.stream_damaged(damage.position, damage.reason)
 
     def _note_deadline(self, destination: Destination) -> None:
         if destination.deadline() is None:
@@ -176,14 +199,34 @@ class MessageManager:
     ) -> list[Command]:
         destination = self.destinations.get(identity)
         if destination is None:
-            return _removed(session, frame)
+            return _removed(session, frame) or self._stream_frame(session, identity, frame, payload, now)
+        if isinstance(frame, frames.StreamRead):
+            allowed = destination.consuming.holds(session, frame.consumer, frame.position)
+            return list(self.streams.read(session, identity, frame, allowed=allowed))
+        if isinstance(frame, STREAM_FRAMES):
+            return self._stream_frame(session, identity, frame, payload, now)
         commands = destination.frame(session, frame, payload, now=now)
         if not isinstance(frame, frames.Publish):
             self._note_deadline(destination)
-        return commands
+        return commands + self._stream_frame(session, identity, frame, payload, now)
 
-    def _own_frame(self, session: bytes, frame: frames.Frame) -> list[Command]:
+    def _stream_frame(
+        self, session: bytes, identity: int, frame: frames.Frame, payload: bytes, now: float
+    ) -> list[Command]:
+        """What concerns streams, of a destination that may have been removed meanwhile."""
+        if isinstance(frame, frames.SessionEnded):
+            return list(self.streams.session_ended(session, closed=frame.closed, now=now))
+        if isinstance(frame, STREAM_FRAMES):
+            return list(self.streams.frame(session, identity, frame, payload))
+        return []
+
+    def _own_frame(self, session: bytes, frame: frames.Frame, now: float) -> list[Command]:
         match frame:
+            case frames.StreamRead():
+                found = self._by_name.get(frame.destination)
+                return list(self.streams.read(session, found.identity if found else 0, frame, allowed=True))
+            case frames.StreamCredit() | frames.StreamReadEnd() | frames.SessionEnded():
+                return self._stream_frame(session, 0, frame, b"", now)
             case frames.Locate():
                 return self._locate(session, frame)
             case frames.Request():
@@ -255,6 +298,7 @@ class MessageManager:
 
     def _pending_write(self, pending: PendingWrite) -> int:
         self._token += 1
+        pending.gone = self.streams.take_gone()
         self._writes[self._token] = pending
         return self._token
 
@@ -271,7 +315,7 @@ class MessageManager:
         commands += pending.answers if destination is None else destination.written(pending, now=now)
         for other in pending.others:
             commands += self._written(other, now)
-        return commands
+        return [*commands, *self.streams.delete(pending.gone)]
 
     def _set_blocked(self, reason: str) -> list[Command]:
         self._blocked = reason
@@ -300,6 +344,10 @@ def _removed(session: bytes, frame: frames.Frame) -> list[Command]:
             return [ToSession(session, frames.ConsumerClosed(number, code, reason))]
         case frames.ConsumerClose(number):
             return [ToSession(session, frames.ConsumerClosed(number))]
+        case frames.StreamOpen(number):
+            return [ToSession(session, frames.StreamClosed(number, code, reason))]
+        case frames.StreamRead():
+            return [ToSession(session, frames.StreamReadEnd(frame.reader, code, reason, frame.attachment))]
     return []
 
 

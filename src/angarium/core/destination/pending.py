@@ -31,6 +31,7 @@ class PendingWrite:
     settled: tuple[Consumer, int] | None = None  # who is to be told that this settlement is durable
     noted: Subscription | None = None  # how far it has delivered is known to the disk
     lost: list[Range] = field(default_factory=list)  # what either of them claimed in vain
+    gone: list[bytes] = field(default_factory=list)  # streams that no message holds any more
     others: list["PendingWrite"] = field(default_factory=list)  # of other destinations, in the same write
 
 

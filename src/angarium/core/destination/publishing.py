@@ -50,6 +50,10 @@ class Publishing:
             batch = batch.slice(new - batch.first_sequence, batch.count)
         producer.accepted = batch.last_sequence
         producer.used_ms = state.wall_ms(now)
+        if (refusal := state.streams.refusal(state.identity, batch)) is not None:
+            refused = frames.Refuse(frame.producer, batch.first_sequence, batch.last_sequence, *refusal)
+            noted = Put(Table.PRODUCER, key_of(state.identity, producer.identity), producer.record())
+            return [state.write([noted], PendingWrite(answers=[ToSession(session, refused)]))]
         pending = PendingWrite(confirmed=(producer.identity, producer.accepted))
         operations = self.append(batch, pending)
         operations.append(Put(Table.PRODUCER, key_of(state.identity, producer.identity), producer.record()))
@@ -67,7 +71,11 @@ class Publishing:
         operations: list[Operation] = []
         for number, part in split_by_lane(batch):
             lane = state.log.lane(number)
-            operations += state.log.append(lane, part) if wanted else state.log.skip(lane, part.count)
+            if wanted:
+                operations += state.log.append(lane, part)
+                operations += state.streams.bind(state.identity, part, lane.next - part.count)
+            else:
+                operations += state.log.skip(lane, part.count)
             pending.arrived.append(Arrival(lane, lane.next, part if wanted else None))
         return operations
 

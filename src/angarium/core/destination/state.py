@@ -4,13 +4,14 @@ from collections.abc import Callable
 from angarium.core.destination.consumer import Consumer, ConsumerKey
 from angarium.core.destination.delivery import Death
 from angarium.core.destination.events import Command, DestinationSettings, Write
-from angarium.core.destination.log import Log
+from angarium.core.destination.log import Log, lane_of
 from angarium.core.destination.pending import PendingRead, PendingWrite
 from angarium.core.destination.producers import ProducerTable
 from angarium.core.destination.records import Counters, DestinationRecord, attached_key
 from angarium.core.destination.subscription import Subscription
 from angarium.core.destination.subscriptions import Subscriptions
 from angarium.core.storage import Operation, Put, Table, delete_key, key_of
+from angarium.core.stream.streams import Streams
 from angarium.core.wire.frames import DestinationKind
 
 # Move what died to the dead message queue: what to write, beside that it is settled here.
@@ -26,6 +27,7 @@ class DestinationState:
         *,
         write_token: Callable[[PendingWrite], int],
         read_token: Callable[[PendingRead], int],
+        streams: Streams,
         wall_ms_at_zero: float,
     ) -> None:
         self.identity = identity
@@ -43,6 +45,7 @@ class DestinationState:
         self.bury: Bury | None = None
         self.read_token = read_token
         self.write_token = write_token
+        self.streams = streams
         self._wall_ms_at_zero = wall_ms_at_zero
 
     @property
@@ -73,7 +76,16 @@ class DestinationState:
         for lane in self.log.order:
             slowest = self.subscriptions.slowest_cursor(lane)
             operations += self.log.trim(lane, lane.readable if slowest is None else slowest)
+            operations += self.streams.release_all(self.identity, lane.base, lane.first)
         return operations
+
+    def is_needed(self, position: int) -> bool:
+        """Some subscription has not settled it, or may come that has not."""
+        lane = lane_of(position)
+        return bool(self.keep_until) or any(
+            position >= subscription.cursor_of(lane) and position not in subscription.settled
+            for subscription in self.subscriptions
+        )
 
     def saved(self, subscription: Subscription) -> list[Operation]:
         """Store the subscription, and free what it was the last to need."""

@@ -20,6 +20,7 @@ from angarium.core.errors import Rejected, RemoteProtocolError
 from angarium.core.ids import GLOBAL_ID_BYTES, GlobalIds
 from angarium.core.names import check_name
 from angarium.core.session.events import AskNode, Command, SendFrame, SessionSettings, ToBus
+from angarium.core.session.stream_links import FROM_BUS, FROM_CLIENT, StreamLinks
 from angarium.core.session.waiting import WaitingBytes
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch, Columns
@@ -77,6 +78,7 @@ class Session:
         self._attachment = ids.next()
         self._producers: dict[int, Link] = {}
         self._consumers: dict[int, Link] = {}
+        self._streams = StreamLinks(identity, self._attachment, ids)
         # By what was asked for, and then by (is a producer, number).
         self._locating: dict[tuple[str, frames.DestinationKind], dict[tuple[bool, int], Link]] = {}
         # Closed by the broker, oldest first. Of producers and of consumers: the highest number that is forgotten.
@@ -92,6 +94,7 @@ class Session:
         """To every destination that knows this session, behind all that it was sent before."""
         links = (*self._producers.values(), *self._consumers.values())
         identities = dict.fromkeys(link.destination for link in links if link.destination)
+        identities |= dict.fromkeys(self._streams.destinations())
         return [ToBus(self.identity, identity, frame) for identity in identities]
 
     def stall(self, stalled: bool) -> list[Command]:
@@ -129,6 +132,9 @@ class Session:
                 return self._close_consumer(number, frame, size_bytes)
             case frames.Request():
                 return self._request(frame, size_bytes)
+        if isinstance(frame, FROM_CLIENT):
+            posted, answers = self._streams.client_frame(frame, payload, self._destination_of)
+            return [*posted, *map(self._to_client, answers)]
         raise RemoteProtocolError("unexpected-frame", f"{type(frame).__name__} is not for a client to send here")
 
     def _request(self, frame: frames.Request, size_bytes: int) -> list[Command]:
@@ -247,6 +253,12 @@ class Session:
             return []
         return [ToBus(self.identity, link.destination, frame)]
 
+    def _destination_of(self, consumer: int) -> int:
+        link = self._consumers.get(consumer)
+        if link is None or not link.destination:
+            raise RemoteProtocolError("not-open", f"consumer {consumer} is not open")
+        return link.destination
+
     def _close_consumer(self, number: int, frame: frames.ConsumerClose, size_bytes: int) -> list[Command]:
         commands = self._for_consumer(number, frame, size_bytes)
         link = self._consumers.get(number)
@@ -299,11 +311,14 @@ class Session:
                 self._is_asking = False
                 return [self._to_client(frame, payload), *self._ask_next()]
             case frames.Located():
-                return self._located(frame)
+                posted, refused = self._streams.located(frame)
+                return [*self._located(frame), *posted, *map(self._to_client, refused)]
             case frames.ProducerOpened() | frames.ConsumerOpened():
                 return self._opened(frame)
             case frames.ProducerClosed() | frames.ConsumerClosed():
                 return self._closed(frame)
+        if isinstance(frame, FROM_BUS) and not self._streams.bus_frame(frame):
+            return []
         return [self._to_client(frame, payload)]
 
     def _link_of(self, frame: _Answer) -> tuple[dict[int, Link], int]:

@@ -1,0 +1,48 @@
+"""The readers of streams in one session: where what they ask for goes, and which answers are still theirs.
+
+A reader is opened without an answer: the first data is one. After a resume, data meant for the session's earlier
+connection may still come from the bus; it does not repeat this connection's attachment, and is dropped.
+"""
+from angarium.core.errors import RemoteProtocolError
+from angarium.core.session.events import ToBus
+from angarium.core.wire import frames
+
+_NUMBER_MAX = (1 << 32) - 1
+_FRAGMENT_MAX = (1 << 40) - 1
+
+
+class Readers:
+    def __init__(self, session: bytes, attachment: bytes, *, readers_max: int) -> None:
+        self.have_browsed = False  # the message manager itself knows this session
+        self._session = session
+        self._attachment = attachment
+        self._readers_max = readers_max
+        self._destinations: dict[int, int] = {}  # reader -> destination; 0: the message manager finds it by name
+
+    def open(self, frame: frames.StreamRead, destination: int) -> list[ToBus]:
+        number = frame.reader
+        if number in self._destinations:
+            raise RemoteProtocolError("number-in-use", f"reader {number} is open already")
+        if len(self._destinations) >= self._readers_max:
+            raise RemoteProtocolError("too-many-links", f"session reads {self._readers_max:,} streams; close some")
+        if not 0 <= number <= _NUMBER_MAX or not 0 <= frame.first <= _FRAGMENT_MAX or frame.position < 0:
+            raise RemoteProtocolError("bad-frame", f"reader {number}: a number is out of range")
+        self._destinations[number] = destination
+        self.have_browsed = self.have_browsed or destination == 0
+        return [ToBus(self._session, destination, frame)]
+
+    def client_frame(self, frame: frames.StreamCredit | frames.StreamReadEnd) -> list[ToBus]:
+        destination = self._destinations.get(frame.reader)
+        if destination is None:
+            return []  # it has ended, and the client could not know
+        if isinstance(frame, frames.StreamReadEnd):
+            del self._destinations[frame.reader]
+        return [ToBus(self._session, destination, frame)]
+
+    def bus_frame(self, frame: frames.StreamData | frames.StreamReadEnd) -> bool:
+        """Whether it is for the client."""
+        if frame.attachment != self._attachment or frame.reader not in self._destinations:
+            return False
+        if isinstance(frame, frames.StreamReadEnd) or frame.last:
+            del self._destinations[frame.reader]
+        return True

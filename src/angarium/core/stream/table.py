@@ -1,0 +1,135 @@
+"""Which message holds which stream: the stored table, mirrored in memory.
+
+    STREAM: destination id, position -> stream's identity, fragments, bytes
+
+A record is written in the same group as the message, and deleted in the same group as the message's last settlement.
+One stream may have several: a message that is copied to another destination takes its stream along. The file goes
+when the last record is durably gone, so a crash leaves at most a file without a record, which the next start sweeps.
+"""
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from angarium.core.errors import StorageCorrupt
+from angarium.core.ranges import Range
+from angarium.core.storage import DeleteRange, Operation, Put, Table, delete_key, position_key
+
+
+class StreamRecord(msgspec.Struct, array_like=True, frozen=True):
+    identity: bytes
+    fragments: int
+    bytes: int
+
+
+def held_streams(records: dict[bytes, bytes]) -> set[bytes]:
+    """The identities in the stored table."""
+    return {_parse(key, value).identity for key, value in records.items()}
+
+
+def _parse(key: bytes, value: bytes) -> StreamRecord:
+    try:
+        return msgspec.msgpack.decode(value, type=StreamRecord)
+    except msgspec.DecodeError as error:
+        raise StorageCorrupt(f"stream record {key.hex()}: {error}") from None
+
+
+@dataclass(slots=True)
+class _Bound:
+    """The streams of one destination."""
+
+    records: dict[int, StreamRecord] = field(default_factory=dict)
+    positions: list[int] = field(default_factory=list)  # ascending
+
+
+class StreamTable:
+    def __init__(self) -> None:
+        self._bound: dict[int, _Bound] = {}
+        self._references: dict[bytes, int] = {}  # stream -> how many messages hold it
+        self._records: dict[bytes, StreamRecord] = {}  # of the same streams
+        self._gone: list[bytes] = []  # released since somebody asked
+
+    def __len__(self) -> int:
+        return len(self._references)
+
+    def __contains__(self, identity: bytes) -> bool:
+        return identity in self._references
+
+    def restore(self, key: bytes, value: bytes) -> tuple[int, int, StreamRecord]:
+        destination, position = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
+        record = _parse(key, value)
+        self._add(destination, position, record)
+        return destination, position, record
+
+    def at(self, destination: int, position: int) -> StreamRecord | None:
+        bound = self._bound.get(destination)
+        return None if bound is None else bound.records.get(position)
+
+    def of_destination(self, destination: int) -> list[tuple[int, StreamRecord]]:
+        bound = self._bound.get(destination)
+        return [] if bound is None else list(bound.records.items())
+
+    def known(self, identity: bytes) -> StreamRecord | None:
+        """What is recorded of a stream that some message holds."""
+        return self._records.get(identity)
+
+    def bind(self, destination: int, position: int, record: StreamRecord) -> Operation:
+        self._add(destination, position, record)
+        return Put(Table.STREAM, position_key(destination, position), msgspec.msgpack.encode(record))
+
+    def _add(self, destination: int, position: int, record: StreamRecord) -> None:
+        bound = self._bound.setdefault(destination, _Bound())
+        bound.records[position] = record
+        insort(bound.positions, position)
+        self._references[record.identity] = self._references.get(record.identity, 0) + 1
+        self._records[record.identity] = record
+
+    def release_all(self, destination: int, low: int, high: int) -> list[Operation]:
+        """Nobody needs positions `low` to `high` - 1 any more."""
+        bound = self._bound.get(destination)
+        if bound is None:
+            return []
+        first, end = bisect_left(bound.positions, low), bisect_left(bound.positions, high)
+        positions = bound.positions[first:end]
+        if not positions:
+            return []
+        del bound.positions[first:end]
+        self._drop(destination, bound, positions)
+        return [DeleteRange(Table.STREAM, position_key(destination, low), position_key(destination, high))]
+
+    def release(self, destination: int, ranges: Iterable[Range], is_needed: Callable[[int], bool]) -> list[Operation]:
+        """These positions were settled somewhere; those that nobody needs any more are released."""
+        bound = self._bound.get(destination)
+        if bound is None:
+            return []
+        operations: list[Operation] = []
+        for low, high in ranges:
+            found = bound.positions[bisect_left(bound.positions, low) : bisect_left(bound.positions, high)]
+            free = [position for position in found if not is_needed(position)]
+            for position in free:
+                bound.positions.remove(position)
+                operations.append(delete_key(Table.STREAM, position_key(destination, position)))
+            self._drop(destination, bound, free)
+        return operations
+
+    def forget(self, destination: int) -> None:
+        """The destination is removed, its records with it."""
+        bound = self._bound.get(destination)
+        if bound is not None:
+            self._drop(destination, bound, bound.positions)
+
+    def take_gone(self) -> list[bytes]:
+        """Streams that no message holds any more, since the last time; their files may go when that is durable."""
+        gone, self._gone = self._gone, []
+        return gone
+
+    def _drop(self, destination: int, bound: _Bound, positions: list[int]) -> None:
+        for position in positions:
+            identity = bound.records.pop(position).identity
+            self._references[identity] -= 1
+            if not self._references[identity]:
+                del self._references[identity], self._records[identity]
+                self._gone.append(identity)
+        if not bound.records:
+            self._bound.pop(destination, None)

@@ -1,0 +1,242 @@
+"""Streams that are being written: a pure machine.
+
+    StreamOpen --> OPEN --fragments--> ENDED, durable --bind: a message holds it--> (the table's)
+                     │ session cut off ──> KEPT for `unfinished_keep_s`, or until StreamOpen resumes it
+                     └ StreamClose, session closed, time over ──> deleted
+
+A sender may be `window_fragments` ahead of what is written, and keeps what is not yet durable: so after any failure it
+goes on from the last durable fragment. Fragments arrive in order; one that was there before is dropped. Nothing is
+read back here, and nobody reads a stream before a message holds it.
+"""
+from dataclasses import dataclass
+
+from angarium.core.destination.events import ToSession
+from angarium.core.errors import Rejected, RemoteProtocolError
+from angarium.core.ids import format_id
+from angarium.core.report import Level, Report
+from angarium.core.stream.blocks import FRAGMENT_BYTES, Block, content_bytes
+from angarium.core.stream.events import AppendBlock, DeleteFile, FileCommand, StoredFile, StreamSettings, SyncFile
+from angarium.core.stream.table import StreamRecord
+from angarium.core.wire import frames
+
+Command = ToSession | Report | FileCommand
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    identity: bytes
+    destination: int  # 0: found at the start, and not yet resumed
+    session: bytes = b""  # empty: cut off, or found at the start
+    number: int = 0
+    received: int = 0  # fragments
+    written: int = 0
+    synced: int = 0
+    sync_asked: int = 0
+    last_bytes: int = 0  # length of the last fragment received
+    is_ended: bool = False  # the last fragment has been received
+    until: float = 0.0  # cut off: when it is deleted
+
+    @property
+    def bytes(self) -> int:
+        return content_bytes(self.received, self.last_bytes)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.is_ended and self.synced == self.received
+
+
+class WritingStreams:
+    def __init__(self, settings: StreamSettings) -> None:
+        self._settings = settings
+        self._streams: dict[bytes, Stream] = {}
+        self._by_number: dict[bytes, dict[int, Stream]] = {}  # session -> number -> stream
+        self._cut: dict[bytes, Stream] = {}  # those with a time to be deleted at, in that order
+        self._blocked = ""
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def deadline(self) -> float | None:
+        return next((stream.until for stream in self._cut.values()), None)
+
+    def restore(self, files: dict[bytes, StoredFile], *, now: float) -> None:
+        """Files that no message holds: their senders may come back."""
+        for identity, file in files.items():
+            count = file.fragments
+            last_bytes = file.bytes - content_bytes(count, 0)
+            stream = Stream(identity, 0, b"", 0, count, count, count, count, last_bytes, file.is_ended)
+            self._streams[identity] = stream
+            self._cut_off(stream, now)
+
+    # -- frames --------------------------------------------------------------------------------------
+
+    def open(self, session: bytes, destination: int, frame: frames.StreamOpen, *, stored: int) -> list[Command]:
+        """`stored`: how many streams messages hold."""
+        numbers = self._by_number.setdefault(session, {})
+        try:
+            if len(numbers) >= self._settings.session_max:
+                reason = f"session writes session_max {self._settings.session_max} streams; end some"
+                raise Rejected("too-many-streams", reason)
+            stream = self._resumed(session, frame) if frame.resumed else self._new(frame.identity, stored)
+        except Rejected as refusal:
+            if not numbers:
+                del self._by_number[session]
+            return [ToSession(session, frames.StreamClosed(frame.stream, refusal.code, refusal.reason))]
+        stream.destination, stream.session, stream.number = destination, session, frame.stream
+        numbers[frame.stream] = stream
+        opened = frames.StreamOpened(
+            frame.stream, stream.identity, stream.synced, stream.received, self._limit(stream), FRAGMENT_BYTES,
+            frame.attachment,
+        )  # fmt: skip
+        commands: list[Command] = [ToSession(session, opened)]
+        if self._blocked:
+            commands.append(self._progress(stream))
+        return commands
+
+    def _new(self, identity: bytes, stored: int) -> Stream:
+        if len(self._streams) >= self._settings.open_max or identity in self._streams:
+            reason = f"{len(self._streams)} streams are being written: the most is open_max; try again later"
+            raise Rejected("too-many-streams", reason)
+        if len(self._streams) + stored >= self._settings.streams_max:
+            reason = f"the node has streams_max {self._settings.streams_max} streams; consume some first"
+            raise Rejected("too-many-streams", reason)
+        stream = self._streams[identity] = Stream(identity, 0)
+        return stream
+
+    def _resumed(self, session: bytes, frame: frames.StreamOpen) -> Stream:
+        stream = self._streams.get(frame.identity)
+        if stream is None or stream.session not in (b"", session):
+            reason = f"there is no stream {format_id(frame.identity)} to resume; it was kept for unfinished_keep_s"
+            raise Rejected("unknown-stream", reason)
+        self._detach(stream)
+        return stream
+
+    def fragment(self, session: bytes, frame: frames.StreamFragment, payload: bytes) -> list[Command]:
+        stream = self._by_number.get(session, {}).get(frame.stream)
+        if stream is None:
+            return []  # it was given up, and its client told so
+        number = frame.number
+        if number < stream.received:
+            return []  # sent again after a reconnection
+        if number > stream.received or stream.is_ended or number >= self._limit(stream):
+            reason = f"stream {frame.stream}: fragment {number} after {stream.received}, limit {self._limit(stream)}"
+            raise RemoteProtocolError("bad-fragment", reason)
+        if len(payload) > FRAGMENT_BYTES or (len(payload) < FRAGMENT_BYTES and not frame.last):
+            reason = f"stream {frame.stream}: fragment {number} of {len(payload):,} bytes, not {FRAGMENT_BYTES:,}"
+            raise RemoteProtocolError("bad-fragment", reason)
+        if content_bytes(number + 1, len(payload)) > self._settings.stream_bytes_max:
+            reason = f"the stream exceeds stream_bytes_max {self._settings.stream_bytes_max:,}"
+            return self._give_up(stream, "stream-too-long", reason)
+        stream.received += 1
+        stream.last_bytes = len(payload)
+        stream.is_ended = frame.last
+        commands: list[Command] = [AppendBlock(stream.identity, number, Block(frame.crc, frame.last, payload))]
+        if frame.last or stream.received - stream.sync_asked >= self._settings.sync_fragments:
+            stream.sync_asked = stream.received
+            commands.append(SyncFile(stream.identity, stream.received))
+        return commands
+
+    def close(self, session: bytes, number: int) -> list[Command]:
+        stream = self._by_number.get(session, {}).get(number)
+        return [] if stream is None else self._leave(stream)
+
+    def session_ended(self, session: bytes, *, closed: bool, now: float) -> list[Command]:
+        commands: list[Command] = []
+        for stream in list(self._by_number.get(session, {}).values()):
+            if closed:
+                commands += self._leave(stream)
+            else:
+                self._cut_off(stream, now)
+        return commands
+
+    def destination_removed(self, destination: int, code: str, reason: str) -> list[Command]:
+        streams = [stream for stream in self._streams.values() if stream.destination == destination]
+        return [command for stream in streams for command in self._give_up(stream, code, reason)]
+
+    # -- the disk ------------------------------------------------------------------------------------
+
+    def written(self, identity: bytes, blocks: int) -> list[Command]:
+        stream = self._streams.get(identity)
+        if stream is None:
+            return []
+        stream.written = blocks
+        # Said with each part of the window that has come free, not with each fragment.
+        return [self._progress(stream)] if stream.session and not stream.is_ended else []
+
+    def synced(self, identity: bytes, blocks: int) -> list[Command]:
+        stream = self._streams.get(identity)
+        if stream is None:
+            return []
+        stream.synced = blocks
+        return [self._progress(stream)] if stream.session else []
+
+    def failed(self, identity: bytes, reason: str) -> list[Command]:
+        stream = self._streams.get(identity)
+        if stream is None:
+            return []
+        text = f"stream {format_id(identity)}: {reason}"
+        return [Report(Level.ERROR, "stream-failed", text), *self._give_up(stream, "stream-failed", text)]
+
+    def blocked(self, reason: str) -> list[Command]:
+        self._blocked = reason
+        return [self._progress(stream) for stream in self._streams.values() if stream.session]
+
+    def tick(self, now: float) -> list[Command]:
+        commands: list[Command] = []
+        for stream in [stream for stream in self._cut.values() if stream.until <= now]:
+            text = f"stream {format_id(stream.identity)}: its sender did not come back; {stream.bytes:,} bytes deleted"
+            commands += [Report(Level.WARNING, "stream-abandoned", text), *self._leave(stream)]
+        return commands
+
+    # -- publishing ----------------------------------------------------------------------------------
+
+    def find_complete(self, identity: bytes, destination: int) -> StreamRecord:
+        """What a message that is to hold the stream binds; raises `Rejected` if it may not."""
+        stream = self._streams.get(identity)
+        if stream is None or stream.destination not in (0, destination):
+            raise Rejected("unknown-stream", f"stream {format_id(identity)} was not written for this destination")
+        if not stream.is_complete:
+            reason = f"stream {format_id(identity)}: {stream.synced} fragments are stored, and not the last"
+            raise Rejected("stream-incomplete", reason)
+        return StreamRecord(identity, stream.received, stream.bytes)
+
+    def bound(self, identity: bytes) -> None:
+        """A message holds it from now on."""
+        stream = self._streams.pop(identity, None)
+        if stream is not None:
+            self._detach(stream)
+
+    # -- inside --------------------------------------------------------------------------------------
+
+    def _limit(self, stream: Stream) -> int:
+        return stream.written + self._settings.window_fragments
+
+    def _progress(self, stream: Stream) -> ToSession:
+        code = "disk-full" if self._blocked else ""
+        stored = frames.StreamStored(stream.number, stream.synced, self._limit(stream), code, self._blocked)
+        return ToSession(stream.session, stored)
+
+    def _detach(self, stream: Stream) -> None:
+        """From its session, and from its time to be deleted at."""
+        self._cut.pop(stream.identity, None)
+        numbers = self._by_number.get(stream.session)
+        if numbers is not None and numbers.get(stream.number) is stream:
+            del numbers[stream.number]
+            if not numbers:
+                del self._by_number[stream.session]
+        stream.session = b""
+
+    def _cut_off(self, stream: Stream, now: float) -> None:
+        self._detach(stream)
+        stream.until = now + self._settings.unfinished_keep_s
+        self._cut[stream.identity] = stream
+
+    def _leave(self, stream: Stream) -> list[Command]:
+        self._detach(stream)
+        del self._streams[stream.identity]
+        return [DeleteFile(stream.identity)]
+
+    def _give_up(self, stream: Stream, code: str, reason: str) -> list[Command]:
+        session, number = stream.session, stream.number
+        commands = self._leave(stream)
+        return [ToSession(session, frames.StreamClosed(number, code, reason)), *commands] if session else commands

@@ -1,0 +1,172 @@
+"""The driver of stream files: one thread writes, syncs and deletes, another reads; the event loop never waits.
+
+Blocks that have queued up for one file are written together. A disk that cannot write (full, or below what is left to
+messages) loses nothing: what waits is tried again, in order, and deletions go first, for they make room. Deleting
+a large file is done in steps, so that it holds nothing else up for long.
+"""
+import asyncio
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from angarium.core.errors import Unavailable
+from angarium.core.stream.blocks import Block
+from angarium.core.stream.events import (
+    AppendBlock,
+    BlocksRead,
+    DeleteFile,
+    FileEvent,
+    FileFailed,
+    FilesBlocked,
+    FileSynced,
+    FileWritten,
+    ReadBlocks,
+    SyncFile,
+)
+from angarium.store.stream_files import StreamFiles
+
+_RETRY_AFTER_S = 0.25
+_BLOCKS_PER_WRITE_MAX = 16
+_DELETE_PAUSE_S = 0.005  # between the steps of one deletion
+_Write = AppendBlock | SyncFile | DeleteFile
+
+
+class StreamDisk:
+    """Callbacks are called on the event loop: told(events) and failed(error)."""
+
+    def __init__(
+        self,
+        files: StreamFiles,
+        *,
+        told: Callable[[list[FileEvent]], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._files = files
+        self._told, self._failed = told, failed
+        self._loop = asyncio.get_running_loop()
+        self._writes: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
+        self._reads: queue.SimpleQueue[ReadBlocks | None] = queue.SimpleQueue()
+        self._waiting: deque[AppendBlock | SyncFile] = deque()  # the writer's: not yet done
+        self._deleting: deque[bytes] = deque()  # the writer's: in steps
+        self._dead: set[bytes] = set()  # the writer's: files that failed to sync, until they are deleted
+        self._is_blocked = False
+        self._stopping = False
+        self._threads = [
+            threading.Thread(target=self._guarded(work), name=name, daemon=True)
+            for work, name in ((self._write_loop, "stream-writer"), (self._read_loop, "stream-reader"))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    # -- on the event loop -----------------------------------------------------------------------------
+
+    def write(self, command: _Write) -> None:
+        self._writes.put(command)
+
+    def read(self, command: ReadBlocks) -> None:
+        self._reads.put(command)
+
+    async def close(self) -> None:
+        """Finish what can be finished; what a full disk does not take was never said to be stored."""
+        self._stopping = True
+        self._writes.put(None)
+        self._reads.put(None)
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join)
+        self._files.close()
+
+    # -- in the threads --------------------------------------------------------------------------------
+
+    def _guarded(self, work: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:  # a broken invariant: the node has to stop, loudly
+                self._call(self._failed, error)
+
+        return run
+
+    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+
+    def _read_loop(self) -> None:
+        while (read := self._reads.get()) is not None:
+            blocks, damage = self._files.read(read.stream, read.first, read.count)
+            self._call(self._told, [BlocksRead(read.token, blocks, damage)])
+
+    def _write_loop(self) -> None:
+        while True:
+            self._take()
+            events: list[FileEvent] = []
+            if self._deleting and self._files.delete(self._deleting[0]):
+                self._deleting.popleft()
+            try:
+                if self._waiting:
+                    self._do_next(events)
+                if self._is_blocked:  # it was done, or its stream was deleted
+                    self._is_blocked = False
+                    events.append(FilesBlocked(""))
+            except Unavailable as error:
+                if self._stopping:
+                    return
+                if not self._is_blocked:
+                    self._is_blocked = True
+                    events.append(FilesBlocked(str(error)))
+            if events:
+                self._call(self._told, events)
+            if self._stopping and not self._waiting:
+                return
+
+    def _take(self) -> None:
+        """Move what has queued up; wait for something if there is nothing to do."""
+        wait_s: float | None = None
+        if self._deleting and (self._is_blocked or not self._waiting):
+            wait_s = _DELETE_PAUSE_S
+        elif self._waiting:
+            wait_s = _RETRY_AFTER_S if self._is_blocked else 0.0
+        if self._stopping:
+            wait_s = 0.0
+        try:
+            self._accept(self._writes.get(wait_s != 0.0, wait_s))
+            while True:
+                self._accept(self._writes.get_nowait())
+        except queue.Empty:
+            return
+
+    def _accept(self, command: _Write | None) -> None:
+        if isinstance(command, DeleteFile):
+            self._waiting = deque(item for item in self._waiting if item.stream != command.stream)
+            self._dead.discard(command.stream)
+            self._deleting.append(command.stream)
+        elif command is not None and command.stream not in self._dead:
+            self._waiting.append(command)
+
+    def _do_next(self, events: list[FileEvent]) -> None:
+        command = self._waiting[0]
+        stream = command.stream
+        if isinstance(command, SyncFile):
+            try:
+                self._files.sync(stream)
+            except OSError as error:
+                # What a failed sync has lost is not known, and trying again would only hide it.
+                self._dead.add(stream)
+                self._waiting = deque(item for item in self._waiting if item.stream != stream)
+                events.append(FileFailed(stream, f"could not be made durable: {error.strerror}"))
+                return
+            self._waiting.popleft()
+            events.append(FileSynced(stream, command.blocks))
+            return
+        blocks: list[Block] = []
+        for item in self._waiting:
+            if not isinstance(item, AppendBlock) or item.stream != stream or len(blocks) == _BLOCKS_PER_WRITE_MAX:
+                break
+            blocks.append(item.block)
+        self._files.append(stream, command.number, blocks)
+        for _ in blocks:
+            self._waiting.popleft()
+        events.append(FileWritten(stream, command.number + len(blocks)))

@@ -1,0 +1,363 @@
+"""Goal: a stream is stored in order within its window, is held by exactly the messages that say so, is read by whoever
+may, and leaves nothing behind.
+Method: the machine on fake files, step by step."""
+import msgspec
+import pytest
+
+from angarium.core.errors import RemoteProtocolError
+from angarium.core.stream.blocks import FRAGMENT_BYTES, Block, block_header, parse_block
+from angarium.core.stream.events import FileFailed, FilesBlocked, StreamSettings
+from angarium.core.wire import frames
+from angarium.core.wire.batch import Batch, Columns, MessageColumns, pack
+from tests.unit.core.core_streams import CONSUMER, FULL, QUEUE, SENDER, World, message
+
+# -- writing -----------------------------------------------------------------------------------------
+
+
+def test_the_window_moves_with_what_is_written_and_stored_with_what_is_synced() -> None:
+    world = World()
+    world.open(1)
+    assert world.received(frames.StreamOpened)[-1].limit == 2
+    world.send(1, FULL, FULL)
+    with pytest.raises(RemoteProtocolError, match="limit 2"):
+        world.send(1, FULL, first=2)
+    world.run_files()
+    last = world.received(frames.StreamStored)[-1]
+    assert (last.stored, last.limit) == (0, 4), "written, and not yet synced"
+    world.send(1, FULL, first=2)
+    world.run_files()
+    last = world.received(frames.StreamStored)[-1]
+    assert (last.stored, last.limit) == (3, 5), "synced after three"
+
+
+@pytest.mark.parametrize(
+    ("number", "payload", "last"),
+    [(1, FULL, False), (0, b"short", False), (0, FULL + b"x", False), (0, FULL + b"x", True)],
+)
+def test_a_fragment_out_of_turn_or_of_wrong_length_is_the_peers_error(number: int, payload: bytes, last: bool) -> None:
+    world = World()
+    world.open(1)
+    with pytest.raises(RemoteProtocolError) as caught:
+        world.send(1, payload, first=number, last=last)
+    assert caught.value.code == "bad-fragment"
+
+
+def test_nothing_may_follow_the_last_fragment() -> None:
+    world = World()
+    world.open(1)
+    world.send(1, b"all", last=True)
+    with pytest.raises(RemoteProtocolError):
+        world.send(1, b"more", first=1, last=True)
+
+
+def test_a_cut_off_sender_goes_on_where_the_broker_is() -> None:
+    world = World()
+    identity = world.open(1)
+    world.send(1, FULL, FULL)
+    world.run_files()
+    world.send(1, FULL, FULL, first=2)
+    world.run_files()
+    world.perform(world.streams.session_ended(SENDER, closed=False, now=world.now))
+    assert world.open(1, resume=identity) == identity
+    opened = world.received(frames.StreamOpened)[-1]
+    assert (opened.stored, opened.following) == (3, 4)
+    world.send(1, FULL, first=3)  # again: the sender could not know
+    world.send(1, b"end", first=4, last=True)
+    world.run_files()
+    assert world.received(frames.StreamStored)[-1].stored == 5
+    assert world.streams.deadline() is None
+
+
+def test_a_crash_loses_what_was_not_synced_and_the_sender_sends_it_again() -> None:
+    world = World()
+    identity = world.open(1)
+    for at in range(4):
+        world.send(1, FULL, first=at)
+        world.run_files()
+    world = world.restarted()
+    assert world.open(1, resume=identity) == identity
+    opened = world.received(frames.StreamOpened)[-1]
+    assert (opened.stored, opened.following) == (3, 3)
+
+
+def test_an_abandoned_stream_is_deleted_in_time_and_cannot_be_resumed() -> None:
+    world = World()
+    identity = world.open(1)
+    world.send(1, FULL)
+    world.run_files()
+    world.perform(world.streams.session_ended(SENDER, closed=False, now=world.now))
+    world.advance(9.0)
+    assert identity in world.files.blocks
+    world.advance(1.0)
+    assert not world.files.blocks
+    assert world.reports[-1].code == "stream-abandoned"
+    assert world.open(1, resume=identity) == b""
+    assert world.received(frames.StreamClosed)[-1].code == "unknown-stream"
+
+
+@pytest.mark.parametrize("how", ["closed", "session"])
+def test_a_stream_that_is_given_up_leaves_nothing(how: str) -> None:
+    world = World()
+    world.open(1)
+    world.send(1, FULL, FULL)
+    if how == "closed":
+        world.perform(world.streams.frame(SENDER, QUEUE, frames.StreamClose(1), b""))
+    else:
+        world.perform(world.streams.session_ended(SENDER, closed=True, now=world.now))
+    world.run_files()
+    assert not world.files.blocks
+    assert world.streams.open_count == 0
+    world.send(1, FULL, first=2)  # sent before the sender knew: ignored
+
+
+def test_limits_refuse_one_stream_and_nothing_else() -> None:
+    world = World()
+    assert all(world.open(number) for number in (1, 2, 3))
+    assert world.open(4) == b""
+    assert world.received(frames.StreamClosed)[-1] == frames.StreamClosed(
+        4, "too-many-streams", "session writes session_max 3 streams; end some"
+    )
+    small = World(StreamSettings(open_max=1))
+    assert small.open(1) and not small.open(1, session=b"other")
+    full = World(StreamSettings(streams_max=1))
+    full.published(0, b"all")
+    assert not full.open(2)
+
+
+def test_a_stream_that_is_too_long_is_ended_with_the_reason() -> None:
+    world = World(StreamSettings(stream_bytes_max=FRAGMENT_BYTES))
+    world.open(1)
+    world.send(1, FULL)
+    world.send(1, b"x", first=1, last=True)
+    world.run_files()
+    assert world.received(frames.StreamClosed)[-1].code == "stream-too-long"
+    assert not world.files.blocks
+
+
+def test_a_full_disk_is_told_to_every_sender_also_to_new_ones_and_passes() -> None:
+    world = World()
+    world.open(1)
+    commands, _ = world.streams.file_event(FilesBlocked("no space left"))
+    world.perform(commands)
+    world.open(2)
+    told = world.received(frames.StreamStored)
+    assert [(frame.stream, frame.code, frame.reason) for frame in told] == [
+        (1, "disk-full", "no space left"), (2, "disk-full", "no space left"),
+    ]  # fmt: skip
+    commands, _ = world.streams.file_event(FilesBlocked(""))
+    world.perform(commands)
+    assert [frame.code for frame in world.received(frames.StreamStored)[2:]] == ["", ""]
+
+
+def test_a_failed_sync_ends_the_stream_instead_of_pretending() -> None:
+    world = World()
+    identity = world.open(1)
+    world.send(1, FULL)
+    commands, _ = world.streams.file_event(FileFailed(identity, "input/output error"))
+    world.perform(commands)
+    assert world.received(frames.StreamClosed)[-1].code == "stream-failed"
+    assert world.reports[-1].code == "stream-failed"
+    world.run_files()
+    assert not world.files.blocks
+
+
+# -- held by messages ----------------------------------------------------------------------------------
+
+
+def refused(world: World, batch: Batch, destination: int = QUEUE) -> str:
+    refusal = world.streams.refusal(destination, batch)
+    return refusal[0] if refusal is not None else ""
+
+
+def test_a_message_binds_only_what_is_complete_durable_and_written_for_its_destination() -> None:
+    world = World()
+    assert refused(world, message(bytes(16), 3)) == "unknown-stream"
+    identity = world.open(1)
+    world.send(1, b"all", last=True)
+    assert refused(world, message(identity, 3)) == "stream-incomplete"
+    world.run_files()
+    assert refused(world, message(identity, 4)) == "bad-stream"
+    assert refused(world, message(identity, 3), destination=8) == "unknown-stream"
+    assert refused(world, message(identity, 3)) == ""
+
+
+@pytest.mark.parametrize("header", [1, {}, {"identity": b"short", "bytes": 1}, {"identity": bytes(16), "bytes": "x"}])
+def test_a_malformed_header_is_refused(header: object) -> None:
+    columns = MessageColumns(headers=[msgspec.msgpack.encode({"stream": header})], announcements=int(Columns.STREAM))
+    batch = Batch.parse(pack(b"producer 16 byte", 1, 0, [b""], columns))
+    assert refused(World(), batch) == "bad-stream"
+
+
+def test_a_bound_stream_outlives_its_sender_and_a_restart() -> None:
+    world = World()
+    identity = world.published(5, FULL, b"end")
+    world.perform(world.streams.frame(SENDER, QUEUE, frames.StreamClose(1), b""))
+    world.perform(world.streams.session_ended(SENDER, closed=True, now=world.now))
+    world.run_files()
+    world = world.restarted()
+    assert world.damages == []
+    world.advance(1_000.0)
+    world.read(5)
+    assert world.content() == [FULL, b"end"]
+    assert identity in world.files.blocks
+
+
+def test_a_publish_that_a_crash_lost_can_be_sent_again_before_the_stream_is_resumed() -> None:
+    world = World()
+    identity = world.stored(1, FULL, b"end")
+    world = world.restarted()
+    batch = message(identity, FRAGMENT_BYTES + 3)
+    assert refused(world, batch) == ""
+    world.apply(world.streams.bind(QUEUE, batch, 0))
+    world.advance(1_000.0)
+    assert identity in world.files.blocks
+
+
+def test_the_file_goes_once_the_release_is_durable() -> None:
+    world = World()
+    world.published(3, b"one", number=1)
+    world.published(4, b"two", number=2)
+    operations = world.streams.release(QUEUE, [(0, 4)], lambda position: False)
+    assert len(world.files.blocks) == 2, "not before"
+    world.apply(operations)
+    assert len(world.files.blocks) == len(world.records) == 1
+    world.apply(world.streams.release_all(QUEUE, 0, 5))
+    assert not world.files.blocks and not world.records and not len(world.streams.table)
+    assert world.streams.release_all(QUEUE, 0, 9) == []
+
+
+def test_what_some_subscription_needs_is_not_released() -> None:
+    world = World()
+    world.published(3, b"one")
+    assert world.streams.release(QUEUE, [(0, 9)], lambda position: position == 3) == []
+    world.read(3)
+    assert world.content() == [b"one"]
+
+
+def test_a_copy_of_the_message_keeps_the_stream() -> None:
+    world = World()
+    identity = world.published(3, b"one")
+    moved = world.streams.bind(99, message(identity, 3), 0)
+    world.apply(moved + world.streams.release(QUEUE, [(3, 4)], lambda position: False))
+    world.read(0, destination=99)
+    assert world.content() == [b"one"]
+    world.apply(world.streams.release_all(99, 0, 1))
+    assert not world.files.blocks
+
+
+def test_a_removed_destination_takes_its_streams_and_its_senders_along() -> None:
+    world = World()
+    world.published(3, b"one", number=1)
+    world.open(2)
+    world.send(2, FULL)
+    world.perform(world.streams.forget(QUEUE, "destination-removed", "gone"))
+    world.apply([])
+    assert not world.files.blocks
+    assert world.received(frames.StreamClosed)[-1] == frames.StreamClosed(2, "destination-removed", "gone")
+
+
+def test_a_record_without_its_file_or_with_half_of_it_is_damage() -> None:
+    world = World()
+    whole, half, gone = (world.published(position, FULL, b"end", number=position) for position in (1, 2, 3))
+    del world.files.blocks[gone]
+    world.files.synced[half] = 1
+    world = world.restarted()
+    assert [(d.destination, d.position) for d in world.damages] == [(QUEUE, 2), (QUEUE, 3)]
+    assert whole in world.files.blocks
+
+
+# -- reading -------------------------------------------------------------------------------------------
+
+
+def test_a_reader_gets_what_it_has_credit_for_and_ends_with_the_last() -> None:
+    world = World()
+    pieces = [bytes([number]) * FRAGMENT_BYTES for number in range(9)] + [b""]
+    world.published(0, *pieces)
+    world.read(0, limit=6)
+    assert world.content() == pieces[:6]
+    world.perform(world.streams.frame(CONSUMER, QUEUE, frames.StreamCredit(1, 100), b""))
+    world.run_files()
+    assert world.content() == pieces
+    assert world.received(frames.StreamData, CONSUMER)[-1].last
+    assert world.streams.reader_count == 0
+
+
+def test_reading_goes_on_from_any_fragment_after_a_cut() -> None:
+    world = World()
+    pieces = [bytes([number]) * FRAGMENT_BYTES for number in range(4)] + [b"end"]
+    world.published(0, *pieces)
+    world.read(0, limit=3)
+    world.perform(world.streams.session_ended(CONSUMER, closed=False, now=world.now))
+    assert world.streams.reader_count == 0
+    world.read(0, first=3)
+    assert world.content() == pieces
+
+
+def test_two_readers_of_one_stream_do_not_disturb_each_other() -> None:
+    world = World()
+    world.published(0, FULL, b"end")
+    world.read(0, reader=1, limit=1)
+    world.read(0, reader=2)
+    assert (world.content(1), world.content(2)) == ([FULL], [FULL, b"end"])
+
+
+@pytest.mark.parametrize(("position", "allowed", "code"), [(0, False, "not-held"), (1, True, "no-stream")])
+def test_who_may_not_read_is_told_why(position: int, allowed: bool, code: str) -> None:
+    world = World()
+    world.published(0, b"all")
+    world.read(position, allowed=allowed)
+    (end,) = world.received(frames.StreamReadEnd, CONSUMER)
+    assert (end.code, end.attachment) == (code, b"attached")
+
+
+def test_a_reader_of_a_settled_message_is_told_so() -> None:
+    world = World()
+    world.published(0, FULL, b"end")
+    world.read(0, limit=1)
+    world.apply(world.streams.release_all(QUEUE, 0, 1))
+    assert world.received(frames.StreamReadEnd, CONSUMER)[-1].code == "stream-gone"
+    assert world.streams.reader_count == 0
+
+
+def test_damage_ends_the_reader_after_what_is_sound_and_names_the_message() -> None:
+    world = World()
+    identity = world.published(4, FULL, FULL, b"end")
+    world.files.damaged.add((identity, 1))
+    world.read(4)
+    assert world.content() == [FULL]
+    assert world.received(frames.StreamReadEnd, CONSUMER)[-1].code == "stream-damaged"
+    assert [(d.destination, d.position) for d in world.damages] == [(QUEUE, 4)]
+
+
+def test_a_block_in_the_middle_that_says_it_is_the_last_is_damage() -> None:
+    world = World()
+    identity = world.published(4, FULL, FULL, b"end")
+    world.files.blocks[identity][1] = world.files.blocks[identity][1]._replace(is_last=True)
+    world.read(4)
+    assert world.content() == [FULL]
+    assert world.received(frames.StreamReadEnd, CONSUMER)[-1].code == "stream-damaged"
+
+
+def test_a_closed_reader_gets_nothing_that_was_under_way() -> None:
+    world = World()
+    world.published(0, FULL, b"end")
+    frame = frames.StreamRead(1, 1, 0, 0, 10)
+    world.perform(world.streams.read(CONSUMER, QUEUE, frame, allowed=True))
+    world.perform(world.streams.frame(CONSUMER, QUEUE, frames.StreamReadEnd(1), b""))
+    world.run_files()
+    assert world.content() == []
+
+
+# -- blocks --------------------------------------------------------------------------------------------
+
+
+def test_every_flipped_bit_of_a_block_is_found() -> None:
+    block = Block(0x352441C2, True, b"abc")  # crc32 of abc
+    data = bytearray(block_header(6, block) + block.payload)
+    assert parse_block(6, bytes(data)) == block
+    assert parse_block(7, bytes(data)) is None
+    assert parse_block(6, bytes(data[:-1])) is None
+    for bit in range(8 * len(data)):
+        data[bit // 8] ^= 1 << bit % 8
+        assert parse_block(6, bytes(data)) is None
+        data[bit // 8] ^= 1 << bit % 8
