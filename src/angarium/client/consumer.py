@@ -234,10 +234,19 @@ class Consumer:
         session.driver.handle(events.SetPrefetch(session.number, self.number, prefetch))
         self._prefetch = prefetch
 
-    def want_one(self) -> None:
-        """Make room for one message more than the application has in its hands."""
+    def want(self, count: int) -> None:
+        """Make room for so many messages more than the application has in its hands; 0: nothing is fetched."""
         self.flush_now()
-        self.set_prefetch(min(PREFETCH_MAX, self._unsettled + 1))
+        self.set_prefetch(min(PREFETCH_MAX, self._unsettled + count) if count else 0)
+
+    def give_back_ready(self) -> None:
+        """What lies ready goes back as if it had never been delivered."""
+        buffered = (delivery.messages(self.message_type) for delivery in self._buffer)
+        unwanted = list(chain(self._group, self._ready, *buffered))
+        self._drop_ready()
+        if not self._is_closing:  # else all goes back with the close
+            for message in unwanted:
+                self.settle(message, Outcome.RETURN)
 
     @property
     def is_empty(self) -> bool:

@@ -10,6 +10,7 @@ from angarium.client.destination import Destination, Topic, resolve
 from angarium.client.ended import LEAVING_TIMEOUT_S, ended_error, note_unfinished
 from angarium.client.fields import Body, MessageFields, encode_body, make_options
 from angarium.client.message import Message
+from angarium.client.receiver import Receiver
 from angarium.client.sending import Sending
 from angarium.client.stream_desk import StreamDesk
 from angarium.client.stream_sending import Source, StreamContext
@@ -45,7 +46,8 @@ class Session:
         self._outboxes = self._buffer.outboxes
         self._consumers: dict[int, Consumer] = {}
         self._consumer_last = 0
-        self._receivers: dict[Destination, Consumer] = {}  # behind `receive`
+        self._receivers: dict[Destination, Receiver] = {}  # behind `receive`
+        self._receivers_by_number: dict[int, Receiver] = {}
         self._syncs: dict[int, asyncio.Future[events.Synced]] = {}
         self._sync_last = 0
         self.streams = StreamDesk(self)
@@ -200,12 +202,11 @@ class Session:
     async def receive(self, destination: Destination, timeout_s: float | None = None) -> Message | None:
         """One message, or None if there was none within the time. Nothing beyond it is fetched in advance."""
         self.check_usable()
-        consumer = self._receivers.get(destination)
-        if consumer is None or consumer.is_ended:
-            consumer = self._receivers[destination] = self._open_consumer(destination, 1, None, "next")
-        elif consumer.is_empty:
-            consumer.want_one()
-        return await consumer.receive(timeout_s)
+        receiver = self._receivers.get(destination)
+        if receiver is None or receiver.consumer.is_ended:
+            receiver = Receiver(self._open_consumer(destination, 1, None, "next"))
+            self._receivers[destination] = self._receivers_by_number[receiver.consumer.number] = receiver
+        return await receiver.receive(timeout_s)
 
     async def unsubscribe(self, destination: Destination, durable_name: str) -> None:
         """End a durable subscription; what it has not settled is gone."""
@@ -309,6 +310,9 @@ class Session:
                     future.set_result(command)
             case events.MessagesArrived():
                 self._consumers[command.consumer].on_arrived(command)
+                receiver = self._receivers_by_number.get(command.consumer)
+                if receiver is not None and receiver.is_idle:
+                    self.loop.call_soon(receiver.adjust)  # the machine is being listened to just now
             case events.ConsumerReady():
                 self._consumers[command.consumer].on_ready()
             case events.PositionsLost():
@@ -317,6 +321,7 @@ class Session:
                 self._consumers[command.consumer].on_settlements_lost(command.ranges)
             case events.ConsumerEnded():
                 consumer = self._consumers.pop(command.consumer)
+                self._receivers_by_number.pop(command.consumer, None)
                 what = f"consumer of '{consumer.destination}'"
                 consumer.on_ended(ended_error(what, command.code, command.reason))
             case _:

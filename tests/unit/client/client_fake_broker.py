@@ -346,6 +346,9 @@ class FakePeer:
                     lost.add(position, position + 1)
                 elif frame.outcome == Outcome.RELEASE:
                     subscription.give_back(position)
+                elif frame.outcome == Outcome.RETURN:
+                    subscription.give_back(position)
+                    subscription.redeliveries[position] -= 1
                 else:
                     del subscription.held[position]
                     subscription.settled.add(position, position + 1)

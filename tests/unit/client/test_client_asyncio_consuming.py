@@ -189,11 +189,81 @@ def test_receive_one_at_a_time(run: Runner) -> None:
             message = await session.receive("orders", timeout_s=5)
             assert message is not None
             got.append(message)
-            assert len(server.broker.log("orders").subscriptions[""].held) <= len(got) + 1
+            assert len(server.broker.log("orders").subscriptions[""].held) == len(got)
         assert [message.body for message in got] == [b"1", b"2", b"3"]
         for message in got:
             message.settle()
         assert await session.receive("orders", timeout_s=0.02) is None
+
+    with_session(run, scenario)
+
+
+def test_receive_fetches_nothing_in_advance(run: Runner) -> None:
+    """Once: after a settlement, or a time that was over, the next message came here and stayed here."""
+
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        await session.send_many("orders", [b"1", b"2", b"3"])
+        subscription = None
+        for body in (b"1", b"2"):
+            message = await session.receive("orders", timeout_s=5)
+            assert message is not None and message.body == body
+            message.settle()
+            await session.sync()
+            subscription = server.broker.log("orders").subscriptions[""]
+            assert subscription.held == {}
+        other = session.consume("orders")  # finds the third
+        assert (await anext(other)).body == b"3"
+        assert await session.receive("orders", timeout_s=0.02) is None
+        await session.send("orders", b"4")
+        assert (await anext(other)).body == b"4"
+
+    with_session(run, scenario)
+
+
+def test_what_comes_after_the_time_of_a_receive_goes_back_as_if_it_had_not(run: Runner) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        assert await session.receive("orders", timeout_s=0.02) is None
+        session._receivers["orders"].consumer.want(1)  # as if the broker had not heard yet that nobody waits
+        await session.send("orders", b"x")
+        subscription = server.broker.log("orders").subscriptions[""]
+        await until(lambda: subscription.held == {} and server.broker.settles == 1)
+        assert subscription.waiting.count == 1
+        message = await session.receive("orders", timeout_s=5)
+        assert message is not None and (message.body, message.redelivered) == (b"x", False)
+
+    with_session(run, scenario)
+
+
+def test_what_comes_for_a_receive_that_is_cancelled_goes_back(run: Runner) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        waiting = asyncio.create_task(session.receive("orders", timeout_s=5))
+        await until(lambda: "orders" in session._receivers)
+        consumer = session._receivers["orders"].consumer
+        on_arrived = consumer.on_arrived
+
+        def on_arrived_and_cancel(command: MessagesArrived) -> None:
+            on_arrived(command)
+            waiting.cancel()
+
+        consumer.on_arrived = on_arrived_and_cancel  # type: ignore[method-assign]
+        await session.send("orders", b"x")
+        await asyncio.wait([waiting])
+        subscription = server.broker.log("orders").subscriptions[""]
+        await until(lambda: subscription.held == {} and subscription.waiting.count == 1)
+
+    with_session(run, scenario)
+
+
+def test_several_tasks_receive_one_message_each(run: Runner) -> None:
+    """Once: two waited, one message was fetched, and the second came only when the first was settled."""
+
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        tasks = [asyncio.create_task(session.receive("orders", timeout_s=5)) for _ in range(3)]
+        await session.send_many("orders", [b"1", b"2", b"3", b"4"])
+        messages = await asyncio.gather(*tasks)
+        assert sorted(message.body for message in messages if message is not None) == [b"1", b"2", b"3"]
+        subscription = server.broker.log("orders").subscriptions[""]
+        await until(lambda: len(subscription.held) == 3)
 
     with_session(run, scenario)
 
