@@ -108,6 +108,23 @@ def test_unknown_fields_are_ignored_and_missing_ones_have_defaults() -> None:
     assert (found.name, found.kind, found.messages, found.subscriptions) == ("q", "queue", 0, [])
 
 
+def test_the_list_is_asked_for_page_by_page() -> None:
+    names = [f"d{number:04}" for number in range(1_200)]
+    described = [{"name": name, "kind": "queue"} for name in names]
+    pages = [FakeAnswer(described[at : at + 500]) for at in (0, 500, 1_000)]
+    broker = FakeBroker(pages=[*pages, FakeAnswer([])])
+    found = asyncio.run(Administration(broker).destinations())
+    assert [destination.name for destination in found] == names
+    assert [arguments["after"] for _, arguments in broker.asked] == ["", "d0499", "d0999", "d1199"]
+
+
+def test_the_first_few_of_a_prefix_are_one_request() -> None:
+    described = [{"name": f"d{number}", "kind": "queue"} for number in range(3)]
+    broker = FakeBroker(pages=[FakeAnswer(described)])
+    assert len(asyncio.run(Administration(broker).destinations(prefix="d", count=3))) == 3
+    assert broker.asked == [("destination.list", {"after": "", "prefix": "d", "count": 3})]
+
+
 @pytest.mark.parametrize(
     ("answer", "named"),
     [

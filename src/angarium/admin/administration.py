@@ -47,8 +47,19 @@ class Administration:
     def __init__(self, connection: Requests) -> None:
         self._connection = connection
 
-    async def destinations(self) -> list[Destination]:
-        return await self._ask("destination.list", {}, list[Destination])
+    async def destinations(self, *, prefix: str = "", count: int | None = None) -> list[Destination]:
+        """By name: all, or the first `count`, whose name begins with `prefix`."""
+        found: list[Destination] = []
+        while count is None or len(found) < count:
+            after = found[-1].name if found else ""
+            arguments: dict[str, Any] = {"after": after, "prefix": prefix}
+            if count is not None:
+                arguments["count"] = count - len(found)
+            page = await self._ask("destination.list", arguments, list[Destination])
+            if not page or page[0].name <= after:  # the end; or a broker that knows no pages has told all
+                break
+            found += page
+        return found
 
     async def describe(self, name: str) -> Destination:
         return await self._ask("destination.describe", {"name": name}, Destination)

@@ -37,7 +37,8 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     expired: int = 0
     damaged: int = 0  # messages set aside because their stored bytes failed the checksum
     blocked: str = ""  # why producers have to wait; empty: they do not
-    subscriptions: list[Subscription] = []
+    subscriptions: list[Subscription] = []  # the first thousand
+    subscription_count: int = 0
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +55,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     blocked: str = ""
     rss_bytes: int = 0
     data: str = ""  # directory of the store
+    limits: dict[str, int] = {}  # as they hold in this node: lower than configured where the system bears no more
     store: dict[str, Any] = {}
 
 

@@ -176,5 +176,6 @@ def _facts(found: NodeStatus) -> list[tuple[str, str]]:
         ("memory", output.human_bytes(found.rss_bytes)),
         ("blocked", found.blocked or "no"),
     ]
+    facts.extend((name, f"{value:,}") for name, value in sorted(found.limits.items()))
     facts.extend((f"store {name.replace('_', ' ')}", str(value)) for name, value in sorted(found.store.items()))
     return facts

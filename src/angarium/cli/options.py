@@ -13,6 +13,7 @@ from angarium.admin.administration import Administration
 ADDRESS_DEFAULT = "angarium://localhost:4560"
 CONNECT_S_MAX = 3.0  # long enough for a broker that is just starting, short enough for a person who mistyped
 COMPLETION_S_MAX = 1.0  # the shell waits for us at every press of the tab key
+COMPLETION_COUNT_MAX = 100  # names offered: nobody reads more
 
 
 def complete_destination(incomplete: str) -> list[str]:
@@ -21,7 +22,8 @@ def complete_destination(incomplete: str) -> list[str]:
     async def names() -> list[str]:
         addresses = split_addresses([os.environ.get("ANGARIUM_ADDRESS", ADDRESS_DEFAULT)])
         async with angarium.connect(addresses, connect_timeout_s=COMPLETION_S_MAX) as connection:
-            return [found.name for found in await Administration(connection).destinations()]
+            found = await Administration(connection).destinations(prefix=incomplete, count=COMPLETION_COUNT_MAX)
+            return [destination.name for destination in found]
 
     try:
         found = asyncio.run(asyncio.wait_for(names(), COMPLETION_S_MAX))

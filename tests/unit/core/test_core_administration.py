@@ -133,6 +133,45 @@ def test_the_list_is_sorted_and_says_what_describe_says() -> None:
     assert listed == [world.describe(name) for name in ("a", "b", "c")]
 
 
+def test_the_list_comes_in_pages_of_a_bounded_length() -> None:
+    """Once: one reply for all, which kept everybody waiting and was longer than a frame may be."""
+    world = World()
+    names = sorted(f"d{number}" for number in range(1_200))
+    for name in names:
+        world.locate(name)
+    pages: list[list[str]] = [[]]
+    while page := world.request("destination.list", after=pages[-1][-1] if pages[-1] else "").result:
+        pages.append([described["name"] for described in page])
+    assert [len(page) for page in pages] == [0, 500, 500, 200]
+    assert [name for page in pages for name in page] == names
+    assert len(world.request("destination.list", count=10**9).result) == 500
+    assert [found["name"] for found in world.request("destination.list", prefix="d119", count=3).result] == [
+        "d119", "d1190", "d1191",
+    ]  # fmt: skip
+    assert [found["name"] for found in world.request("destination.list", prefix="d119", after="d1198").result] == [
+        "d1199"
+    ]
+    assert world.request("destination.list", prefix="e").result == []
+
+
+def test_a_page_of_the_list_follows_what_is_created_and_removed() -> None:
+    world = World()
+    for name in ("a", "b"):
+        world.locate(name)
+
+    def listed() -> list[str]:
+        return [found["name"] for found in world.request("destination.list").result]
+
+    assert listed() == ["a", "b"]
+    world.request("destination.remove", name="a")
+    assert listed() == ["b"]
+    world.locate("aa")
+    assert listed() == ["aa", "b"]
+    world.request("destination.remove", name="aa")
+    world.locate("c")
+    assert listed() == ["b", "c"]
+
+
 def test_describe_counts_what_is_there() -> None:
     world = World()
     destination = world.locate("q")

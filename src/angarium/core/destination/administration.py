@@ -3,6 +3,7 @@
 Each command checks its arguments, and answers with one Reply; what changes the store is answered when it is
 durable.
 """
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,16 @@ if TYPE_CHECKING:
     from angarium.core.destination.message_manager import MessageManager
 
 BROWSE_BYTES_MAX = 1 << 20
+LIST_COUNT_MAX = 500  # destinations in one page: some milliseconds of describing
+SUBSCRIPTIONS_SHOWN_MAX = 1_000  # of one destination; `subscription_count` tells how many there are
 _KINDS = {"queue": DestinationKind.QUEUE, "topic": DestinationKind.TOPIC}
 
 
 class Administration:
     def __init__(self, manager: "MessageManager") -> None:
         self._manager = manager
+        self._names: list[str] = []  # sorted; all destinations of that version
+        self._names_version = (0, 0)
         self._commands: dict[str, Callable[[bytes, Request], list[Command]]] = {
             "destination.list": self._list,
             "destination.describe": self._describe,
@@ -53,8 +58,29 @@ class Administration:
     # -- commands ------------------------------------------------------------------------------------
 
     def _list(self, session: bytes, request: Request) -> list[Command]:
-        found = sorted(self._manager.destinations.values(), key=lambda destination: destination.record.name)
-        return [_done(session, request, [describe(destination) for destination in found])]
+        """One page, by name, of those after `after` that begin with `prefix`; an empty one is the end."""
+        after, prefix = _text(request, "after", ""), _text(request, "prefix", "")
+        count = max(1, min(_number(request, "count", LIST_COUNT_MAX), LIST_COUNT_MAX))
+        names = self._sorted_names()
+        at = bisect_left(names, prefix) if prefix > after else bisect_right(names, after)
+        page: list[dict[str, Any]] = []
+        subscriptions = 0
+        for name in names[at : at + count]:
+            destination = self._manager.find(name)
+            if not name.startswith(prefix) or destination is None or subscriptions > SUBSCRIPTIONS_SHOWN_MAX:
+                break
+            page.append(describe(destination))
+            subscriptions += len(destination.subscriptions)
+        return [_done(session, request, page)]
+
+    def _sorted_names(self) -> list[str]:
+        destinations = self._manager.destinations
+        # Numbers are never used twice: as many as before, and the same last one, are the same destinations.
+        version = (len(destinations), next(reversed(destinations), 0))
+        if version != self._names_version:
+            self._names = sorted(destination.record.name for destination in destinations.values())
+            self._names_version = version
+        return self._names
 
     def _describe(self, session: bytes, request: Request) -> list[Command]:
         return [_done(session, request, describe(self._named(request)))]
@@ -184,8 +210,9 @@ def describe(destination: Destination) -> dict[str, Any]:
                 "consumers": len(s.consumers),
                 "redelivered": s.redeliveries.count,
             }
-            for s in subscriptions
+            for s in subscriptions[:SUBSCRIPTIONS_SHOWN_MAX]
         ],
+        "subscription_count": len(subscriptions),
     }
 
 
