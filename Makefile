@@ -8,7 +8,11 @@ BIN    := $(VENV)/bin
 help:            ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s "$$(printf '\t')"
 
+# Debian and its kin package the part of Python that makes environments by itself.
 $(VENV)/runtime: pyproject.toml
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		apt-get update -qq && apt-get install -y -qq python3-venv; } || \
+		{ echo "$(PYTHON) cannot make environments: install python3-venv (sudo apt-get install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --editable .
@@ -30,7 +34,7 @@ lint: $(VENV)/dev     ## style, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-unit: $(VENV)/dev
+unit: $(VENV)/dev     ## every test: units, store, simulation and processes
 	$(BIN)/pytest -n auto --dist worksteal
 
 test: lint unit       ## everything that must hold, on a fresh machine

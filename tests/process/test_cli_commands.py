@@ -7,8 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from angarium.core.wire import frames
+from angarium.core.wire.batch import MessageColumns, pack
+from angarium.core.wire.frames import DestinationKind
 from tests.process.cli_node import COMMAND, WAIT_S, Node, assert_one_sentence, environment, run
 from tests.process.process_broker import free_port
+from tests.process.process_wire import RawClient
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +29,23 @@ def test_ls_lists_and_counts(node: Node) -> None:
     rows = [line.split() for line in node.run("ls").stdout.decode().splitlines()]
     assert rows[0][:3] == ["NAME", "KIND", "MESSAGES"]
     assert ["listed", "queue", "7"] in [row[:3] for row in rows]
+
+
+def test_a_message_whose_properties_nobody_can_read_does_not_keep_the_others_from_coming(node: Node) -> None:
+    """Once: one such message, and `receive --json` failed for ever."""
+    with RawClient(int(node.address.rpartition(":")[2])) as client:
+        client.hello()
+        client.open_session()
+        identity = client.open_producer("strange", kind=DestinationKind.QUEUE)
+        columns = MessageColumns(properties=[b"\xc1"])
+        client.send(1, frames.Publish(1), pack(identity, 1, 0, [b"strange"], columns))
+        client.send(1, frames.Publish(1), pack(identity, 2, 0, [b"plain"]))
+        client.expect(frames.Confirm)
+    done = node.run("receive", "strange", "--count", "2", "--timeout", "5", "--json")
+    assert done.returncode == 0, done.stderr
+    strange, plain = (json.loads(line) for line in done.stdout.splitlines())
+    assert (strange["body"], plain["body"]) == ("strange", "plain")
+    assert "no map" in strange["unreadable"] and "unreadable" not in plain
 
 
 def test_create_is_idempotent_and_says_when_it_cannot_be(node: Node) -> None:

@@ -1,6 +1,8 @@
 """Goal: what the README shows works as it is written there, but for the address."""
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,3 +64,34 @@ def test_the_commands_named_exist(target: str) -> None:
     makefile = (Path(__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
     assert f"`make {target}`" in README or f"make {target} " in README
     assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+def test_what_make_up_prints_works_in_the_directory_where_it_was_made(tmp_path: Path) -> None:
+    """In a copy, with the environment that is there already: `angarium` itself is on nobody's PATH."""
+    programs = Path(sys.prefix) / "bin"
+    if not (programs / "angarium").exists():
+        pytest.skip("this environment has no command `angarium`")
+    for name in ("Makefile", "pyproject.toml"):
+        (tmp_path / name).write_bytes((Path(__file__).parents[2] / name).read_bytes())
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv/bin").symlink_to(programs)
+    (tmp_path / ".venv/runtime").touch()
+    path = os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if Path(part) != programs)
+    surroundings = environment(PATH=path, ANGARIUM_NODE__LISTEN=f"127.0.0.1:{free_port()}")
+    made = subprocess.Popen(
+        ["make", "up"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=surroundings, start_new_session=True
+    )
+    try:
+        assert made.stdout is not None
+        lines = [made.stdout.readline() for _ in range(5)]
+        assert "ready" in lines[0]
+        commands = [line.strip() for line in lines[2:]]
+        assert [shlex.split(command)[0] for command in commands] == [".venv/bin/angarium"] * 3
+        for command in commands:
+            done = subprocess.run(
+                ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, env=surroundings, timeout=WAIT_S
+            )
+            assert done.returncode == 0, (command, done.stderr)
+    finally:
+        os.killpg(made.pid, signal.SIGTERM)
+        made.wait(WAIT_S)

@@ -1,6 +1,9 @@
 """`up` and `config`: a broker in the foreground, and the settings that it would have."""
 import contextlib
 import os
+import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,16 +36,27 @@ def up(data: Data = None, listen: Listen = None, config: ConfigFile = None, name
     return run_node(_load(config, data, listen, name), _announce)
 
 
+def command_as_called() -> str:
+    """What a person types to get this very program: its name if the shell finds it by that, else its path."""
+    called = sys.argv[0]
+    if called.endswith(".py"):
+        return f"{sys.executable} -m angarium.cli.main"
+    found = shutil.which("angarium")
+    is_found = found is not None and Path(found).resolve() == Path(called).resolve()
+    return "angarium" if is_found else shlex.quote(called)
+
+
 def _announce(ready: "ReadyInfo") -> None:
+    command = command_as_called()
     option = "" if ready.address == "angarium://127.0.0.1:4560" else f" --address {ready.address}"
     recovered = f"  {ready.recovered}\n" if ready.recovered else ""
     text = (
         f"angarium ready on {ready.address}, data in {ready.data}, node {ready.name}\n"
         f"{recovered}"
         "try:\n"
-        f"  angarium send orders 'hello'{option}\n"
-        f"  angarium receive orders --count 1{option}\n"
-        f"  angarium status{option}\n"
+        f"  {command} send orders 'hello'{option}\n"
+        f"  {command} receive orders --count 1{option}\n"
+        f"  {command} status{option}\n"
     )
     with contextlib.suppress(failure.OutputClosed):  # a broker does not end because nobody reads its greeting
         output.write(text.encode())

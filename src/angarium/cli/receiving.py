@@ -130,22 +130,25 @@ async def _print(messages: list[angarium.Message], wanted: Wanted) -> None:
 
 
 def _as_json(message: angarium.Message) -> bytes:
-    return output.json_line(
-        {
-            "id": format_id(message.id),
-            "destination": message.destination,
-            "position": message.position,
-            "timestamp_ms": message.timestamp_ms,
-            "priority": message.priority,
-            "expires_ms": message.expires_ms,
-            "redelivery_count": message.redelivery_count,
+    facts = {
+        "id": format_id(message.id),
+        "destination": message.destination,
+        "position": message.position,
+        "timestamp_ms": message.timestamp_ms,
+        "priority": message.priority,
+        "expires_ms": message.expires_ms,
+        "redelivery_count": message.redelivery_count,
+    }
+    try:
+        fields = {
             "correlation_id": message.correlation_id,
             "reply_to": name_of(message.reply_to) if message.reply_to is not None else None,
             "type": message.type,
             "properties": message.properties,
-            **body_as_json(message.body),
         }
-    )
+    except angarium.Rejected as refusal:  # one that nobody can read must not keep the others from coming
+        fields = {"unreadable": str(refusal)}
+    return output.json_line(facts | fields | body_as_json(message.body))
 
 
 def body_as_json(body: bytes) -> dict[str, Any]:

@@ -161,12 +161,16 @@ def encode_properties(properties: Properties) -> bytes:
     return _packed(properties, "bad-property", "properties")
 
 
-def decode_map(encoded: bytes) -> dict[str, Any]:
-    return _decode_map(encoded) if encoded else {}
+def decode_map(encoded: bytes, what: str = "headers") -> dict[str, Any]:
+    """Brokers do not look into them: another client may have sent anything."""
+    try:
+        return _decode_map(encoded) if encoded else {}
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Rejected("bad-property", f"the {what} of a message are no map: {error}; its body can be read") from None
 
 
 def decode_properties(encoded: bytes) -> TypedMap:
-    return TypedMap(_decode_map(encoded)) if encoded else TypedMap()
+    return TypedMap(decode_map(encoded, "properties"))
 
 
 def decode_reply_to(headers: dict[str, Any]) -> Destination | None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import angarium
 from angarium import Rejected
-from angarium.client.fields import decode_body, encode_body, make_options
+from angarium.client.fields import decode_body, decode_map, decode_properties, encode_body, make_options
 from angarium.core.ids import format_id
 from angarium.core.wire.batch import Batch, Columns
 from tests.unit.client.client_fake_server import FakeServer
@@ -189,3 +189,12 @@ def test_due_times_and_announcements_are_of_the_batch(run: Runner) -> None:
         assert parsed.columns & ~0xFFFF == Columns.GROUP
 
     with_session(run, scenario)
+
+
+@pytest.mark.parametrize("encoded", [b"\xc1", b"\x93\x01\x02\x03", b"\x81\x01\x01", b"\x81"])
+def test_headers_and_properties_that_are_no_map_are_refused_where_they_are_read(encoded: bytes) -> None:
+    """Another client may have sent them: brokers do not look."""
+    for decode in (decode_map, decode_properties):
+        with pytest.raises(Rejected, match="no map") as refused:
+            decode(encoded)
+        assert refused.value.code == "bad-property"

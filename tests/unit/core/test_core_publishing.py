@@ -238,7 +238,22 @@ def test_a_closed_producer_is_forgotten_in_memory_and_on_disk() -> None:
 # -- how many producers --------------------------------------------------------------------------------------
 
 
-def test_the_least_recently_opened_producer_is_forgotten_to_make_room() -> None:
+def test_a_producer_counts_as_used_as_long_as_it_is_connected() -> None:
+    """Once: the one that had opened first was forgotten, however much it had published since."""
+    world = World(DestinationSettings(producers_max=2))
+    destination = world.locate("q")
+    lasting, brief = (world.producer(destination) for _ in range(2))
+    brief.publish(b"x")
+    world.end(brief.session, closed=False)
+    lasting.publish(b"x")
+    world.end(lasting.session, closed=False)
+    newcomer = world.producer(destination)
+    newcomer.publish(b"x")
+    kept = {key[8:] for key in world.disk.tables[Table.PRODUCER]}
+    assert kept == {lasting.identity, newcomer.identity}
+
+
+def test_the_least_recently_used_producer_is_forgotten_to_make_room() -> None:
     world = World(DestinationSettings(producers_max=3))
     destination = world.locate("q")
     producers = [world.producer(destination) for _ in range(3)]

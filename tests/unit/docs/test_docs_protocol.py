@@ -4,12 +4,16 @@ from pathlib import Path
 
 import msgspec
 
-from angarium.core.wire.frames import FRAMES
+from angarium.core.wire.frames import FRAMES, Hello, SessionOpen
+from tests.unit.core.core_frames import EVERY_KIND, sample
+from tests.unit.core.core_node import HELLO, Node
 
 ROOT = Path(__file__).parents[3]
 _ROW = re.compile(r"^\| (\d+) \| (\w+) \| (?:→|←|↔|bus) \|([^|\n]*)\|", re.MULTILINE)
-_CODE = re.compile(r"""(?:RemoteProtocolError|Rejected|InputRefused|SessionClosed|ProducerClosed|Failure)\(\s*
-                       (?:self\._number,\s*|frame\.producer,\s*)?"([a-z]+(?:-[a-z]+)+)""", re.VERBOSE)  # fmt: skip
+_DIRECTION = re.compile(r"^\| \d+ \| (\w+) \| (→|←|↔|bus) \|", re.MULTILINE)
+_CODE = re.compile(r"""(?:RemoteProtocolError|Rejected|InputRefused|SessionClosed|ProducerClosed|Failure|_violation|
+                       _packed)\(\s*(?:self\._number,\s*|frame\.producer,\s*|properties,\s*)?"([a-z]+(?:-[a-z]+)+)""",
+                   re.VERBOSE)  # fmt: skip
 
 
 def test_the_table_of_frames_is_that_of_the_code() -> None:
@@ -21,12 +25,23 @@ def test_the_table_of_frames_is_that_of_the_code() -> None:
     assert documented == spoken
 
 
+def test_what_a_client_may_send_is_documented_as_such() -> None:
+    documented = dict(_DIRECTION.findall((ROOT / "docs/protocol/wire.md").read_text(encoding="utf-8")))
+    for kind in EVERY_KIND:
+        client = Node().connect(greet=kind is not Hello)
+        if kind not in (Hello, SessionOpen):
+            client.open_session()
+        client.send(HELLO if kind is Hello else sample(kind))
+        if client.failure != "unexpected-frame":
+            assert documented[kind.__name__] in ("→", "↔"), kind.__name__
+
+
 def test_every_code_that_is_raised_is_documented() -> None:
     page = (ROOT / "docs/protocol/codes.md").read_text("utf-8")
     documented = set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE))
-    sources = [*(ROOT / "src/angarium/core").rglob("*.py"), *(ROOT / "src/angarium/runtime").rglob("*.py")]
-    raised = {code for path in sources if "client" not in path.parts for code in _CODE.findall(path.read_text("utf-8"))}
-    assert len(raised) > 20, "the pattern finds the places"
+    sources = (ROOT / "src/angarium").rglob("*.py")
+    raised = {code for path in sources for code in _CODE.findall(path.read_text("utf-8"))}
+    assert len(raised) > 50, "the pattern finds the places"
     assert raised <= documented
 
 

@@ -46,7 +46,6 @@ class SessionWindow:
 
     def disconnected(self, outlet: Outlet) -> None:
         self._is_asked = self._is_open = self._is_close_sent = False
-        self._unconfirmed.starved.clear()
         self._streams.disconnected()
         for producer in self._producers.values():
             producer.disconnected()

@@ -274,7 +274,7 @@ class MessageManager:
             return known, []
         check_name(name)
         if len(self.destinations) >= self._settings.destinations_max:
-            reason = f"{len(self.destinations)} destinations exist: the most is destinations_max; remove some first"
+            reason = f"{len(self.destinations):,} destinations exist, as many as destinations_max allows; remove some"
             raise Rejected("too-many-destinations", reason)
         record = DestinationRecord(name, kind or DestinationKind.QUEUE, confirm)
         identity, self._next_destination = self._next_destination, self._next_destination + 1

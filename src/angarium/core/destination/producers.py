@@ -31,7 +31,7 @@ class Producer:
 class ProducerTable:
     def __init__(self, *, producers_max: int) -> None:
         self._producers_max = producers_max
-        self._by_identity: dict[bytes, Producer] = {}  # least recently opened first
+        self._by_identity: dict[bytes, Producer] = {}  # least recently used first, among those that are not open
         self._by_session: dict[bytes, dict[int, Producer]] = {}
 
     def restore(self, identity: bytes, record: bytes) -> None:
@@ -113,8 +113,9 @@ class ProducerTable:
         producer = self._unlink(session, number)
         if producer is not None:
             producer.session = None
-            if forget:
-                del self._by_identity[producer.identity]
+            del self._by_identity[producer.identity]
+            if not forget:
+                self._by_identity[producer.identity] = producer  # used until now: the last to be forgotten
         return producer
 
     def _unlink(self, session: bytes, number: int) -> Producer | None:
