@@ -6,14 +6,12 @@ properties: it matches what an empty one matches, and is delivered as it is.
 from functools import partial
 from typing import Any
 
-import msgspec
-
+from angarium.core.destination.headers import read_map
 from angarium.core.ids import message_id
 from angarium.core.selector.fields import Fields, WithHeaders
 from angarium.core.wire.batch import PRIORITY_DEFAULT, Batch, Columns
 
 MessageFields = Fields
-_decode_map = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 class BatchFields:
@@ -28,14 +26,14 @@ class BatchFields:
         self._priorities = batch.priorities()
 
     def __getitem__(self, index: int) -> Fields:
-        properties = _map(self._properties[index]) if self._properties is not None else {}
+        properties = read_map(self._properties[index]) if self._properties is not None else {}
         return WithHeaders(properties, partial(self._header, index))
 
     def all(self) -> list[Fields]:
         return [self[index] for index in range(self._batch.count)]
 
     def header(self, index: int, name: str) -> Any:
-        return None if self._headers is None else _map(self._headers[index]).get(name)
+        return None if self._headers is None else read_map(self._headers[index]).get(name)
 
     def _header(self, index: int, name: str) -> object:
         match name:
@@ -58,10 +56,3 @@ class BatchFields:
             return None
         group = self.header(index, "group")
         return group if isinstance(group, str) else None
-
-
-def _map(encoded: bytes) -> dict[str, Any]:
-    try:
-        return _decode_map(encoded) if encoded else {}
-    except (msgspec.DecodeError, RecursionError):
-        return {}

@@ -82,6 +82,7 @@ class MessageColumns:
     expiries_ms: Sequence[int] | None = None
     headers: Sequence[bytes] | None = None
     properties: Sequence[bytes] | None = None
+    sequences: Sequence[int] | None = None  # when they are not consecutive
     dues_ms: Sequence[int] | None = None
     announcements: int = 0  # bits of Columns
 
@@ -140,6 +141,8 @@ def _column_blocks(columns: MessageColumns) -> list[tuple[int, bytes]]:
         if values is not None:
             offsets = array("i", accumulate(map(len, values), initial=0))
             blocks.append((flag, offsets.tobytes() + b"".join(values)))
+    if columns.sequences is not None:
+        blocks.append((_SEQUENCE, array("q", columns.sequences).tobytes()))
     if columns.dues_ms is not None:
         blocks.append((_DUE, array("q", columns.dues_ms).tobytes()))
     return blocks
