@@ -11,16 +11,21 @@ import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sized
 
+import msgspec
+
+from angarium.core.destination.dead_letters import NAME as DMQ
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import FromSession, Level, Report, ToSession
+from angarium.core.destination.records import DestinationRecord
 from angarium.core.storage import Table
 from angarium.core.wire import frames
-from angarium.core.wire.frames import DestinationKind
+from angarium.core.wire.frames import DestinationKind, Outcome
 from angarium.sim.broker import WALL_MS_AT_ZERO, Node
 from angarium.sim.clock import Clock
 from angarium.sim.disk import SimDisk
 from angarium.sim.holdings import Holdings, SubscriptionFacts
 from angarium.sim.messages import LogFacts, Messages, ProducerFacts, Violation
+from angarium.store.interface import Item
 
 _SET_ASIDE = re.compile(r"'(?P<name>[^']+)': positions (?P<low>\d+) to (?P<high>\d+) ")
 
@@ -109,6 +114,7 @@ class Ledger:
         for subscription in self.holdings.subscriptions.values():
             if subscription.is_durable and not subscription.is_ending:
                 yield from self._missing(subscription, subscription.opened_at, subscription.finished, "settled")
+            yield from self._unburied(subscription)
         for log in self.messages.by_name.values():
             if log.kind == DestinationKind.QUEUE and (log.name, "") not in self.holdings.subscriptions and log.messages:
                 yield f"{log.name}: nobody consumes it"
@@ -116,6 +122,15 @@ class Ledger:
             if not consumer.subscription.is_durable and not consumer.was_away and not consumer.is_gone:
                 subscription = consumer.subscription
                 yield from self._missing(subscription, consumer.ready_at, subscription.seen, f"seen by {key[1]}")
+
+    def _unburied(self, subscription: SubscriptionFacts) -> Iterator[str]:
+        """What was rejected, and the rejection answered, is in the dead message queue."""
+        name = subscription.log.name
+        for position, outcome in subscription.settled.items():
+            lost = position in subscription.log.damaged or position in subscription.log.set_aside
+            buried = (name, subscription.name, position) in self.messages.dead
+            if outcome is Outcome.REJECT and subscription.is_durable and not buried and not lost:
+                yield f"{name}{subscription.name}: position {position} was rejected and is not buried"
 
     def _missing(
         self, subscription: SubscriptionFacts, since: float | None, done: Container[int], what: str
@@ -157,16 +172,21 @@ def left_in_memory(node: Node) -> Iterator[str]:
     }  # fmt: skip
     yield from (f"{name}: {len(table)} left" for name, table in tables.items() if table)
     for destination in manager.destinations.values():
+        if destination.record.name == DMQ:
+            continue  # the dead rest there
         yield from (f"{destination.record.name}: {what}" for what in _left_in(destination))
 
 
 def left_on_disk(disk: SimDisk, *, producers_max: int) -> Iterator[str]:
-    stored = {table: len(disk.store.scan(table, b"", b"\xff" * 60, limit=10_000)) for table in Table}
+    stored = {table: disk.store.scan(table, b"", b"\xff" * 60, limit=10_000) for table in Table}
+    records = (item for item in stored[Table.DESTINATION] if isinstance(item, Item))
+    graves = {r.key for r in records if msgspec.msgpack.decode(r.value, type=DestinationRecord).name == DMQ}
     for table in (Table.BATCH, Table.ATTACHED):
-        if stored[table]:
-            yield f"{table.name}: {stored[table]} records left on disk"
-    if stored[Table.PRODUCER] > producers_max:
-        yield f"PRODUCER: {stored[Table.PRODUCER]} records on disk, of {producers_max} producers"
+        left = [item for item in stored[table] if item.key[:8] not in graves]
+        if left:
+            yield f"{table.name}: {len(left)} records left on disk"
+    if len(stored[Table.PRODUCER]) > producers_max:
+        yield f"PRODUCER: {len(stored[Table.PRODUCER])} records on disk, of {producers_max} producers"
 
 
 def _left_in(destination: Destination) -> Iterator[str]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from angarium.core.destination.dead_letters import NAME as DMQ
+from angarium.core.destination.headers import read_map
 from angarium.core.destination.log import lane_of
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.storage import Operation, Put, Table
@@ -62,6 +64,7 @@ class Messages:
         self.by_name: dict[str, LogFacts] = {}
         self.producers: list[ProducerFacts] = []
         self.by_identity: dict[bytes, ProducerFacts] = {}
+        self.dead: dict[tuple[str, str, int], str] = {}  # destination, subscription, position -> reason
         self._accepted: dict[tuple[int, bytes], int] = {}  # destination, producer -> last durable sequence
 
     # -- from applications ---------------------------------------------------------------------------
@@ -96,7 +99,9 @@ class Messages:
         for operation in operations:
             if not isinstance(operation, Put):
                 continue
-            if operation.table == Table.BATCH:
+            if operation.table == Table.BATCH and self.logs[int.from_bytes(operation.key[:8], "big")].name == DMQ:
+                self._buried(Batch.trusted(operation.value))
+            elif operation.table == Table.BATCH:
                 self._batch_synced(operation)
             elif operation.table == Table.PRODUCER:
                 destination, identity = int.from_bytes(operation.key[:8], "big"), operation.key[8:]
@@ -107,6 +112,18 @@ class Messages:
                 log = self.log(record.name, record.kind)
                 log.confirm = record.confirm
                 self.logs[identity_number] = log
+
+    def _buried(self, batch: Batch) -> None:
+        headers = batch.headers() or []
+        for index in range(batch.count):
+            letter = read_map(headers[index])["dead_letter"]
+            grave = (letter["destination"], letter["subscription"], letter["position"])
+            if grave in self.dead:
+                raise Violation("nobody dies twice", f"{grave[0]}{grave[1]}: position {grave[2]} is buried again")
+            message = (batch.producer, batch.sequence(index))
+            if self.by_name[grave[0]].messages.get(grave[2]) != message:
+                raise Violation("the dead keep their names", f"{grave[0]}: position {grave[2]} is buried as {message}")
+            self.dead[grave] = letter["reason"]
 
     def _batch_synced(self, put: Put) -> None:
         destination, end = int.from_bytes(put.key[:8], "big"), int.from_bytes(put.key[8:], "big")

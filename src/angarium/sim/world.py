@@ -14,6 +14,7 @@ from pathlib import PurePath
 from random import Random
 
 from angarium.core.destination.administration import describe
+from angarium.core.destination.dead_letters import NAME as DMQ
 from angarium.core.destination.events import DestinationSettings
 from angarium.core.session.events import SessionSettings
 from angarium.core.wire.frames import DestinationKind
@@ -220,7 +221,7 @@ class World:
             return
         for destination in self.broker.node.message_manager.destinations.values():
             described = describe(destination)
-            if described["messages"]:
+            if described["messages"] and described["name"] != DMQ:
                 yield f"{described['name']}: the broker has {described['messages']} messages"
 
     def leave(self) -> None:

@@ -121,7 +121,8 @@ class Consuming:
             elif frame.outcome == Outcome.RETURN:
                 lost += subscription.hand_back(consumer, low, high)
             else:
-                settled, not_held = subscription.settle(consumer, low, high)
+                doom = "rejected" if frame.outcome == Outcome.REJECT else ""
+                settled, not_held = subscription.settle(consumer, low, high, doom=doom)
                 self._count_outcome(frame.outcome, settled)
                 lost += not_held
         if frame.credit >= 0:

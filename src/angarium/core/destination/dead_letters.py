@@ -35,7 +35,7 @@ def dead_batch(state: DestinationState, subscription: Subscription, death: Death
             "subscription": subscription.name,
             "position": position,
             "reason": death.reason,
-            "deliveries": death.deliveries,
+            "deliveries": (death.redeliveries[index] if death.redeliveries else 0) + (death.reason == "rejected"),
             "died_ms": wall_ms,
             "expiry_ms": 0 if expiries is None else int(expiries[index]),
         }

@@ -4,7 +4,7 @@ Consumers with credit take turns; each gets an equal share of what is free, at m
 whole to one consumer is passed on as the bytes that were published. Nobody looks inside a batch unless the consumers
 or the batch ask for it: selectors, message groups, expiry.
 
-    free --dead (expired, delivered too often)--> to be buried
+    free --expired------------------------> to be buried
          --not for this subscription----------> settled
          --not for anybody who is ready-------> stays free
          --taken--> Deliver
@@ -47,7 +47,7 @@ class Death:
     batch: Batch
     base: int  # position of its first message
     positions: list[Range]
-    deliveries: int = 0
+    redeliveries: list[int] = field(default_factory=list)  # of each; empty: never delivered again
 
 
 @dataclass(slots=True)
@@ -59,15 +59,7 @@ class Delivery:
     damaged: list[Damage] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What decides beside the consumers."""
-
-    wall_ms: int
-    redeliveries_max: int = 0  # 0: no limit
-
-
-def deliver(subscription: Subscription, pieces: list[Piece], asked: Range, rules: Rules) -> Delivery:
+def deliver(subscription: Subscription, pieces: list[Piece], asked: Range, *, wall_ms: int) -> Delivery:
     """Deliver as much as the consumers take of the pieces, which were read for the range `asked`.
 
     What was free when it was asked for may be gone by now: only what is still free counts, as delivered or
@@ -78,7 +70,7 @@ def deliver(subscription: Subscription, pieces: list[Piece], asked: Range, rules
     # What each consumer gets in one turn: an equal part of what is free now, not of what others have left.
     share = -(-subscription.free_in_lane(at, readable) // max(1, len(subscription.line)))
     for piece in pieces:
-        if subscription.line.first() is None and not subscription.overdue:
+        if subscription.line.first() is None:
             return result
         if piece.batch is None:
             _note_damage(subscription, at, min(piece.end, readable), piece, result)
@@ -86,7 +78,7 @@ def deliver(subscription: Subscription, pieces: list[Piece], asked: Range, rules
             base = piece.end - piece.batch.count
             _note_damage(subscription, at, base, None, result)
             free = subscription.free_in(max(base, at), min(piece.end, readable))
-            free = _without_dead(subscription, piece.batch, base, free, rules, result)
+            free = _without_expired(subscription, piece.batch, base, free, wall_ms, result)
             if subscription.looks or piece.batch.columns & Columns.GROUP:
                 _look(subscription, piece.batch, base, free, result)
             else:
@@ -159,30 +151,22 @@ def _look(subscription: Subscription, batch: Batch, base: int, free: list[Range]
     _send(subscription, batch, base, given, result)
 
 
-def _without_dead(
-    subscription: Subscription, batch: Batch, base: int, free: list[Range], rules: Rules, result: Delivery
+def _without_expired(
+    subscription: Subscription, batch: Batch, base: int, free: list[Range], wall_ms: int, result: Delivery
 ) -> list[Range]:
-    """The parts of the free ranges that may be delivered; what may not is settled, and will be buried."""
+    """The parts of the free ranges that may be delivered; what has expired is settled, and will be buried."""
     expiries = batch.expiries_ms() if batch.columns & Columns.EXPIRY else None
-    counts_matter = rules.redeliveries_max and subscription.redeliveries.count
-    if not free or (expiries is None and not counts_matter):
+    if expiries is None or not free:
         return free
-    live = RangeSet()
-    expired, worn = RangeSet(), RangeSet()
-    for low, high in free:
-        counts = subscription.redeliveries.of(low, high) if counts_matter else []
-        for position in range(low, high):
-            if expiries is not None and 0 < expiries[position - base] <= rules.wall_ms:
-                expired.add(position, position + 1)
-            elif counts and counts[position - low] > rules.redeliveries_max:
-                worn.add(position, position + 1)
-            else:
-                live.add(position, position + 1)
-    for reason, positions in (("expired", expired), ("redelivery-limit", worn)):
-        if positions:
-            deliveries = rules.redeliveries_max + 1 if reason == "redelivery-limit" else 0
-            result.deaths.append(Death(reason, batch, base, list(positions), deliveries))
-            result.changed = True
-            for part in positions:
-                subscription.discard(*part)
+    live, expired = RangeSet(), RangeSet()
+    for position in chain.from_iterable(range(*part) for part in free):
+        over = 0 < expiries[position - base] <= wall_ms
+        (expired if over else live).add(position, position + 1)
+    if expired:
+        of = subscription.redeliveries.of
+        counts = [count for low, high in expired for count in of(low, high) or [0] * (high - low)]
+        result.deaths.append(Death("expired", batch, base, list(expired), counts))
+        result.changed = True
+        for part in expired:
+            subscription.discard(*part)
     return list(live)

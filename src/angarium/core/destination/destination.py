@@ -44,6 +44,8 @@ class Destination:
         self.dispatch = Dispatch(state)
         self.publishing = Publishing(state)
         self.consuming = Consuming(state, self.dispatch)
+        for subscription in self.subscriptions:  # a queue's own
+            self.dispatch.prepare(subscription)
 
     # -- start -------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ A subscription with a selector on a topic is *live* once it has looked at everyt
 selectors says which of them a message concerns, and nobody else does anything. One that lags behind looks for
 itself, batch by batch.
 """
-from angarium.core.destination.delivery import Damage, Death, Delivery, Piece, Rules, deliver
+from angarium.core.destination.delivery import Damage, Death, Delivery, Piece, deliver
 from angarium.core.destination.events import BatchesRead, Command, Level, Read, Report, StoredBatch
 from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.log import Lane, LogField, lane_of, log_put
@@ -36,7 +36,9 @@ class Dispatch:
 
     def prepare(self, subscription: Subscription) -> None:
         """A subscription has come: from now on it knows what it accepts."""
-        subscription.redeliveries_max = self._state.record.redeliveries_max
+        record = self._state.record
+        subscription.redeliveries_max = record.redeliveries_max
+        subscription.buries = subscription.durable and record.buries
         if not subscription.selector and not subscription.no_local:
             return
         selector = parse(subscription.selector)
@@ -112,27 +114,33 @@ class Dispatch:
 
     def pump(self, subscription: Subscription) -> list[Command]:
         """Ask for what the subscription could deliver next, unless that is under way already."""
+        commands = self._read_doomed(subscription) if subscription.doomed else []
         if subscription.reading:
-            return []
+            return commands
         position = subscription.wanted(self._log)
-        if position is None:
-            return []
-        subscription.reading = True
-        readable = self._log.lanes[lane_of(position)].readable
-        state = self._state
-        token = state.read_token(PendingRead(state.identity, subscription.name, position, readable))
-        return [Read(token, state.identity, position, state.settings.read_bytes_max, readable)]
+        if position is not None:
+            subscription.reading = True
+            commands.append(self._read(subscription, position))
+        return commands
+
+    def _read(self, subscription: Subscription, position: int, *, burying: bool = False) -> Read:
+        state, readable = self._state, self._log.lanes[lane_of(position)].readable
+        token = state.read_token(PendingRead(state.identity, subscription.name, position, readable, burying))
+        return Read(token, state.identity, position, state.settings.read_bytes_max, readable)
 
     def batches_read(self, asked: PendingRead, event: BatchesRead, *, now: float) -> list[Command]:
         subscription = self._state.subscriptions.get(asked.subscription)
         if subscription is None:
             return []
-        subscription.reading = False
         pieces = [
             Piece(stored.end, Batch.trusted(stored.data)) if isinstance(stored, StoredBatch)
             else Piece(stored.end, None, stored.raw)
             for stored in event.batches
         ]  # fmt: skip
+        if asked.burying:
+            subscription.burying = False
+            return self._bury(subscription, pieces, (asked.position, asked.end), now)
+        subscription.reading = False
         commands = self._delivered(subscription, pieces, (asked.position, asked.end), now)
         self._go_live_if_level(subscription)
         return commands
@@ -141,8 +149,7 @@ class Dispatch:
         self, subscription: Subscription, pieces: list[Piece], asked: Range, now: float
     ) -> list[Command]:
         state = self._state
-        rules = Rules(state.wall_ms(now), state.record.redeliveries_max)
-        result = deliver(subscription, pieces, asked, rules)
+        result = deliver(subscription, pieces, asked, wall_ms=state.wall_ms(now))
         commands: list[Command] = list(result.deliveries)
         state.counters.messages_out += result.delivered
         for damage in result.damaged:
@@ -153,10 +160,8 @@ class Dispatch:
     def _saved(self, subscription: Subscription, result: Delivery, now: float) -> list[Command]:
         state = self._state
         if result.deaths:
-            pending = PendingWrite()
-            operations = self._buried(subscription, result.deaths, pending, now)
-            operations += state.saved(subscription)
-            return [state.write(operations, pending, freeing=not pending.others)] if operations else []
+            state.counters.expired += sum(high - low for death in result.deaths for low, high in death.positions)
+            return self._buried(subscription, result.deaths, now)
         if result.changed:
             operations = state.saved(subscription)
             return [state.write(operations, PendingWrite(), freeing=True, patient=True)] if operations else []
@@ -168,20 +173,47 @@ class Dispatch:
             return [state.write(operations, PendingWrite(noted=subscription), freeing=True, patient=True)]
         return []
 
-    def _buried(
-        self, subscription: Subscription, deaths: list[Death], pending: PendingWrite, now: float
-    ) -> list[Operation]:
-        state = self._state
+    # -- the dead ----------------------------------------------------------------------------------
+
+    def _read_doomed(self, subscription: Subscription) -> list[Command]:
+        position = subscription.first_doomed()
+        if position is None or subscription.burying:
+            return []
+        subscription.burying = True
+        return [self._read(subscription, position, burying=True)]
+
+    def _bury(self, subscription: Subscription, pieces: list[Piece], asked: Range, now: float) -> list[Command]:
+        """What is doomed of the pieces moves to the dead message queue; what is damaged is set aside."""
+        deaths: list[Death] = []
+        unreadable: list[Damage] = []
+        at = asked[0]
+        for piece in pieces:
+            base = at if piece.batch is None else piece.end - piece.batch.count
+            subscription.entomb(at, base)  # settled by others, and no longer stored
+            for reason, part, counts in subscription.entomb(base, piece.end):
+                if piece.batch is not None:
+                    deaths.append(Death(reason, piece.batch, base, [part], counts))
+                else:
+                    unreadable.append(Damage([part], piece.end, piece.raw))
+            at = piece.end
+        if not pieces:
+            subscription.entomb(*asked)
+        commands = self._buried(subscription, deaths, now)
+        for damage in unreadable:
+            commands += self._set_aside(damage)
+        return commands + self.pump(subscription)
+
+    def _buried(self, subscription: Subscription, deaths: list[Death], now: float) -> list[Command]:
+        """One write: they are in the dead message queue, and settled here."""
+        state, pending = self._state, PendingWrite()
         operations: list[Operation] = []
-        for death in deaths:
-            count = sum(high - low for low, high in death.positions)
-            if death.reason == "expired":
-                state.counters.expired += count
-            # A subscriber who was never promised to get everything is not mourned for.
-            if subscription.durable and state.bury is not None:
-                state.counters.dead += count
+        if subscription.buries and state.bury is not None:
+            for death in deaths:
+                state.counters.dead += sum(high - low for low, high in death.positions)
                 operations += state.bury(state, subscription, death, pending, state.wall_ms(now))
-        return operations
+        operations += state.saved(subscription)
+        # Of the class of all writes of subscriptions: they have to keep their order, also on a full disk.
+        return [state.write(operations, pending, freeing=True)] if operations else []
 
     def _set_aside(self, damage: Damage) -> list[Command]:
         """What cannot be read is kept apart, skipped by every subscription, and reported."""

@@ -7,7 +7,7 @@ _decode_map = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 def read_map(encoded: bytes) -> dict[str, Any]:
-    """What is not a map is a message without headers: it matches what an empty one matches, and is delivered as it is."""
+    """What is not a map is a message without headers: it is delivered as it is."""
     try:
         return _decode_map(encoded) if encoded else {}
     except (msgspec.DecodeError, RecursionError):

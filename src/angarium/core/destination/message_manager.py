@@ -9,8 +9,10 @@ from typing import TypeVar
 
 import msgspec
 
+from angarium.core.destination import dead_letters
 from angarium.core.destination.administration import Administration
 from angarium.core.destination.consumer import ConsumerKey
+from angarium.core.destination.delivery import Death
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import (
     BatchesRead,
@@ -31,7 +33,7 @@ from angarium.core.destination.log import parse_log_record
 from angarium.core.destination.pending import PendingBrowse, PendingRead, PendingWrite
 from angarium.core.destination.records import DestinationRecord, parse_attached_key
 from angarium.core.destination.state import DestinationState
-from angarium.core.destination.subscription import SubscriptionRecord
+from angarium.core.destination.subscription import Subscription, SubscriptionRecord
 from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError, StorageCorrupt
 from angarium.core.names import check_name
 from angarium.core.storage import Operation, Put, Table, delete_prefix, key_of
@@ -139,6 +141,7 @@ class MessageManager:
             streams=self.streams,
             wall_ms_at_zero=self._wall_ms_at_zero,
         )
+        state.bury = self._bury
         destination = Destination(state)
         if self._blocked:
             destination.publishing.blocked = ("disk-full", self._blocked)
@@ -276,7 +279,9 @@ class MessageManager:
         if len(self.destinations) >= self._settings.destinations_max:
             reason = f"{len(self.destinations):,} destinations exist, as many as destinations_max allows; remove some"
             raise Rejected("too-many-destinations", reason)
-        record = DestinationRecord(name, kind or DestinationKind.QUEUE, confirm)
+        return self._created(DestinationRecord(name, kind or DestinationKind.QUEUE, confirm))
+
+    def _created(self, record: DestinationRecord) -> tuple[Destination, list[Operation]]:
         identity, self._next_destination = self._next_destination, self._next_destination + 1
         destination = self._add(identity, record)
         return destination, [
@@ -290,6 +295,26 @@ class MessageManager:
     def forget(self, destination: Destination) -> None:
         del self.destinations[destination.identity], self._by_name[destination.record.name]
         self._timed.pop(destination.identity, None)
+
+    def _bury(
+        self, state: DestinationState, subscription: Subscription, death: Death, pending: PendingWrite, wall_ms: int
+    ) -> list[Operation]:
+        queue, operations = self._dead_message_queue(pending)
+        other = PendingWrite(destination=queue.identity)
+        batch = dead_letters.dead_batch(state, subscription, death, wall_ms=wall_ms)
+        operations += queue.publishing.append(batch, other, lane=0)
+        pending.others.append(other)
+        return operations
+
+    def _dead_message_queue(self, pending: PendingWrite) -> tuple[Destination, list[Operation]]:
+        known = self._by_name.get(dead_letters.NAME)
+        if known is not None:
+            return known, []
+        record = DestinationRecord(dead_letters.NAME, DestinationKind.QUEUE, buries=False)
+        queue, operations = self._created(record)
+        created = self._creations[queue.identity] = PendingWrite(created=queue.identity)
+        pending.others.append(created)
+        return queue, operations
 
     # -- writes and reads ------------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ class PendingRead:
     subscription: str
     position: int
     end: int
+    burying: bool = False  # to move what is doomed, not to deliver
 
 
 @dataclass(frozen=True, slots=True)

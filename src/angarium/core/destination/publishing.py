@@ -62,21 +62,22 @@ class Publishing:
             commands += self.confirmed(producer.identity, producer.accepted)
         return commands
 
-    def append(self, batch: Batch, pending: PendingWrite) -> list[Operation]:
-        """Give the messages their positions; once `pending` is written they have arrived."""
+    def append(self, batch: Batch, pending: PendingWrite, *, lane: int | None = None) -> list[Operation]:
+        """Give the messages their positions, in the lanes of their priorities or in the given one; once `pending` is
+        written they have arrived."""
         state = self._state
         state.counters.messages_in += batch.count
         state.counters.bytes_in += batch.body_bytes
         wanted = len(state.subscriptions) > 0 or state.keep_until > 0
         operations: list[Operation] = []
-        for number, part in split_by_lane(batch):
-            lane = state.log.lane(number)
+        for number, part in split_by_lane(batch) if lane is None else ((lane, batch),):
+            into = state.log.lane(number)
             if wanted:
-                operations += state.log.append(lane, part)
-                operations += state.streams.bind(state.identity, part, lane.next - part.count)
+                operations += state.log.append(into, part)
+                operations += state.streams.bind(state.identity, part, into.next - part.count)
             else:
-                operations += state.log.skip(lane, part.count)
-            pending.arrived.append(Arrival(lane, lane.next, part if wanted else None))
+                operations += state.log.skip(into, part.count)
+            pending.arrived.append(Arrival(into, into.next, part if wanted else None))
         return operations
 
     def confirmed(self, identity: bytes, sequence: int) -> list[Command]:

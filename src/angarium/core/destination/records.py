@@ -16,6 +16,12 @@ class DestinationRecord(msgspec.Struct, array_like=True, frozen=True):
     confirm: str = "disk"  # or "memory": confirmed when ordered, written a little later
     redeliveries_max: int = 0  # past it a message goes to the dead message queue; 0: never
     redelivery_delay_ms: int = 0  # before a released message is delivered again
+    buries: bool = True  # what cannot be delivered goes to the dead message queue; else it is gone
+    messages_max: int = 0  # waiting, past which `over_limit` says what happens; 0: no limit
+    bytes_max: int = 0  # stored; the same
+    over_limit: str = "block"  # producers; or "refuse" what is new, or bury the "oldest"
+    slow_subscriber: str = "wait"  # for it, as `over_limit` says; or "drop" its oldest messages, and tell it
+    last_value: bool = False  # of messages with the same `last_value_key` only the last is kept
 
 
 @dataclass(slots=True)

@@ -6,9 +6,10 @@
               held by a consumer
               returned: free to be delivered again
               delayed: will be returned at a given time
+              doomed: will never be delivered again, and is to be buried
               parked: held by a session that was cut off, and may come back
 
-In each lane of the log every position from cursor to fresh is in exactly one of the five sets; all are ranges, so that
+In each lane of the log every position from cursor to fresh is in exactly one of the six sets; all are ranges, so that
 memory follows what is in flight. A queue has one subscription that all its consumers share; a topic has one for each
 subscriber or name.
 
@@ -41,6 +42,7 @@ class SubscriptionRecord(msgspec.Struct, array_like=True, frozen=True):
     shared: bool = False
     selector: str = ""
     no_local: str = ""  # the client whose messages it does not get
+    doomed: dict[str, list[Range]] = {}  # by reason
 
 
 @dataclass(slots=True)
@@ -82,7 +84,9 @@ class Subscription:
         self.reading = False
         self.accepts: Callable[[Fields, bytes], bool] | None = None  # by fields and producer; None: everything
         self.is_live = False  # what it accepts is offered to it as it arrives; it need not look for it
-        self.overdue = RangeSet()  # returned, but delivered too often already: to be buried
+        self.doomed: dict[str, RangeSet] = {}  # by reason
+        self.buries = False  # what is doomed goes to the dead message queue; else it is gone
+        self.burying = False  # a read of what is doomed is under way
         self.redeliveries_max = 0  # 0: no limit
         self._in_flight_max = in_flight_max
         self.line = Line()
@@ -108,10 +112,11 @@ class Subscription:
         self.settled = RangeSet(record.settled)
         self.redeliveries = Redeliveries(record.redeliveries)
         unsettled: list[Range] = []
+        self.doomed = {reason: RangeSet(ranges) for reason, ranges in record.doomed.items()}
         for lane, end in ends.items():
             cursor, delivered = self.cursor_of(lane), min(record.delivered.get(lane, lane << LANE_BITS), end)
             self.settled.remove(end, max(end, record.delivered.get(lane, end)))
-            unsettled += self.settled.gaps(cursor, end)
+            unsettled += [part for gap in self.settled.gaps(cursor, end) for part in self._not_doomed(*gap)]
             self.fresh[lane], self.delivered[lane] = end, delivered
             for part in self.settled.gaps(cursor, delivered):
                 self.redeliveries.mark_delivered(*part)
@@ -127,7 +132,7 @@ class Subscription:
         return msgspec.msgpack.encode(
             SubscriptionRecord(
                 self.cursors, list(self.settled), self.delivered, self.redeliveries.levels(), self.shared,
-                self.selector, self.no_local,
+                self.selector, self.no_local, {reason: list(ranges) for reason, ranges in self.doomed.items()},
             )
         )  # fmt: skip
 
@@ -159,9 +164,7 @@ class Subscription:
         return (self.accepts is not None and not self.is_live) or self.line.choosy > 0
 
     def wanted(self, log: Log) -> int | None:
-        """The first free position that has to be read: some consumer may take it, or it is overdue."""
-        if self.overdue:
-            return next(iter(self.overdue))[0]
+        """The first free position, if some consumer may take it."""
         if not self.line:
             return None
         for lane in log.order:
@@ -244,8 +247,6 @@ class Subscription:
         lane = lane_of(low)
         fresh = self.fresh_of(lane)
         self.returned.remove(low, min(high, fresh))
-        if self.overdue:
-            self.overdue.remove(low, high)
         if high > fresh:
             if low > fresh:
                 self.returned.add(fresh, low)
@@ -327,10 +328,12 @@ class Subscription:
                 self.delayed.append((until, (low, high)))
 
     def _return(self, low: int, high: int) -> None:
-        self.returned.add(low, high)
-        if self.redeliveries_max:
-            for part in self.redeliveries.above(self.redeliveries_max, low, high):
-                self.overdue.add(*part)
+        """Free to be delivered again, unless that was done too often already."""
+        worn = RangeSet(self.redeliveries.above(self.redeliveries_max, low, high) if self.redeliveries_max else ())
+        for part in worn:
+            self._doom("redelivery-limit", *part)
+        for part in worn.gaps(low, high):
+            self.returned.add(*part)
 
     def _orphaned_for(self, key: ConsumerKey) -> RangeSet:
         """What the consumer may claim: nothing, if it was given up before the restart, for others may hold it since."""
@@ -338,9 +341,9 @@ class Subscription:
 
     def _end_awaiting_if_complete(self) -> None:
         if not self.awaited and self.orphaned:
-            for low, high in self.orphaned:
-                self.returned.add(low, high)
-            self.orphaned = RangeSet()
+            orphaned, self.orphaned = self.orphaned, RangeSet()
+            for low, high in orphaned:
+                self._return(low, high)
 
     # -- time --------------------------------------------------------------------------------------
 
@@ -369,8 +372,10 @@ class Subscription:
 
     # -- outcomes ----------------------------------------------------------------------------------
 
-    def settle(self, consumer: Consumer, low: int, high: int) -> tuple[int, list[Range]]:
-        """Settle what the consumer holds of the range; return how much that was, and what was not its to settle.
+    def settle(
+        self, consumer: Consumer, low: int, high: int, *, doom: str = ""
+    ) -> tuple[int, list[Range]]:
+        """Settle, or doom, what the consumer holds of the range; return how much, and what was not its to settle.
 
         Positions that are settled already are no loss: a resent settlement is answered as the first one was.
         """
@@ -380,10 +385,14 @@ class Subscription:
             # released may be somebody else's, who has not resumed yet.
             got += self._orphaned_for((consumer.session, consumer.number)).remove(low, high)
         for part in got:
-            self._settle_part(*part)
+            if doom:
+                self._doom(doom, *part)
+            else:
+                self._settle_part(*part)
         known = RangeSet(got)
         gaps = known.gaps(max(low, self.cursor_of(lane_of(low))), high)
-        return known.count, [rest for gap in gaps for rest in self.settled.gaps(*gap)]
+        unsettled = [rest for gap in gaps for rest in self.settled.gaps(*gap)]
+        return known.count, [rest for part in unsettled for rest in self._not_doomed(*part)]
 
     def release(self, consumer: Consumer, low: int, high: int, *, until: float | None = None) -> list[Range]:
         """Give held positions back, to be delivered again; return what was not the consumer's to release."""
@@ -412,6 +421,41 @@ class Subscription:
             got += consumer.unclaimed.remove(low, high)
         return got
 
+    # -- death -------------------------------------------------------------------------------------
+
+    def doom_free(self, reason: str, low: int, high: int) -> None:
+        """Free positions are not to be delivered any more."""
+        self._leave_free(low, high)
+        self._doom(reason, low, high)
+
+    def _doom(self, reason: str, low: int, high: int) -> None:
+        if self.buries:
+            self.doomed.setdefault(reason, RangeSet()).add(low, high)
+        else:
+            self._settle_part(low, high)
+
+    def first_doomed(self) -> int | None:
+        firsts = (ranges.first() for ranges in self.doomed.values())
+        return min((first[0] for first in firsts if first is not None), default=None)
+
+    def entomb(self, low: int, high: int) -> list[tuple[str, Range, list[int]]]:
+        """Settle what is doomed in [low, high), which is buried now; return reasons, ranges and redelivery counts."""
+        found = [
+            (reason, part, self.redeliveries.of(*part))
+            for reason, ranges in self.doomed.items()
+            for part in ranges.remove(low, high)
+        ]
+        for _, part, _ in found:
+            self._settle_part(*part)
+        self.doomed = {reason: ranges for reason, ranges in self.doomed.items() if ranges}
+        return found
+
+    def _not_doomed(self, low: int, high: int) -> list[Range]:
+        rest: list[Range] = [(low, high)]
+        for ranges in self.doomed.values():
+            rest = [part for gap in rest for part in ranges.gaps(*gap)]
+        return rest
+
     def _settle_part(self, low: int, high: int) -> None:
         self.redeliveries.drop(low, high)
         lane = lane_of(low)
@@ -430,7 +474,7 @@ class Subscription:
         """Assert the invariant of the picture above. For tests and the simulator."""
         sets = [self.settled, self.returned, self.orphaned, RangeSet(part for _, part in self.delayed)]
         sets += [c.held for c in self.consumers.values()] + [c.unclaimed or RangeSet() for c in self.consumers.values()]
-        sets += [parked.positions for parked in self.parked.values()]
+        sets += [parked.positions for parked in self.parked.values()] + list(self.doomed.values())
         union = RangeSet()
         for positions in sets:
             for part in positions:

@@ -82,9 +82,9 @@ class MessageColumns:
     expiries_ms: Sequence[int] | None = None
     headers: Sequence[bytes] | None = None
     properties: Sequence[bytes] | None = None
-    sequences: Sequence[int] | None = None  # when they are not consecutive
     dues_ms: Sequence[int] | None = None
     announcements: int = 0  # bits of Columns
+    sequences: Sequence[int] | None = None  # when they are not consecutive
 
 
 NO_COLUMNS = MessageColumns()
