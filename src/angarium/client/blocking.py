@@ -8,17 +8,21 @@ raises `Unavailable` when that is over; Ctrl-C ends it.
 import atexit
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Literal, Self, Unpack
 
 from angarium.client import connection as asynchronous
+from angarium.client import message as asynchronous_message
 from angarium.client import session as asynchronous_session
+from angarium.client.acknowledging import Acknowledge
 from angarium.client.blocking_consumer import Consumer, Message, ThreadedConsumer
+from angarium.client.blocking_listening import Listener
 from angarium.client.blocking_loop import LoopThread
 from angarium.client.blocking_sending import Sender, Sending
 from angarium.client.connection import CLOSE_TIMEOUT_S, RECONNECT_DEFAULT, Answer
-from angarium.client.destination import Destination, resolve
+from angarium.client.destination import Destination, Queue, Topic, resolve
 from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
 from angarium.client.fields import Body, MessageFields, encode_body, make_options
 from angarium.client.session import PREFETCH_DEFAULT
@@ -71,11 +75,13 @@ class Connection:
     def is_connected(self) -> bool:
         return self._connection.is_connected
 
-    def session(self) -> "Session":
-        """A new session: use it with `with`, or close it yourself."""
+    def session(self, *, acknowledge: Acknowledge = "individual", transacted: bool = False) -> "Session":
+        """A new session: use it with `with`, or close it yourself. See `angarium.Connection.session`."""
 
         async def session() -> asynchronous_session.Session:
-            return self._connection.session(consumer_type=ThreadedConsumer)
+            return self._connection.session(
+                acknowledge=acknowledge, transacted=transacted, consumer_type=ThreadedConsumer
+            )
 
         made = Session(self._thread, self._thread.run(session()), self._connection, self._sessions.discard)
         self._sessions.add(made)
@@ -183,6 +189,20 @@ class Session:
         """Wait until everything sent so far has its outcome; raise the first failure that nobody has seen."""
         self._thread.run(self._sender.flush(), timeout_s, what="confirming what was sent")
 
+    def try_send(self, destination: Destination, body: Body, **fields: Unpack[MessageFields]) -> Sending | None:
+        """`send`, unless it would have to wait: then None, and nothing is sent."""
+        if self.is_blocked(destination) or self._sender.is_full:
+            return None
+        return self.send(destination, body, **fields)
+
+    def unblocked(self, destination: Destination, timeout_s: float | None = None) -> None:
+        """Wait until the destination takes messages; returns at once if it does."""
+        self._thread.run(self._session.unblocked(destination), timeout_s, what=f"unblocking {destination}")
+
+    def on_blocked(self, callback: Callable[[str, str], None]) -> None:
+        """As `angarium.Session.on_blocked`; called in a thread of the client's, so it has to be quick."""
+        self._session.on_blocked(callback)
+
     def is_blocked(self, destination: Destination) -> bool:
         """The broker cannot take more for this destination now: what is sent waits."""
         return self._session.is_blocked(destination)
@@ -199,12 +219,20 @@ class Session:
         *,
         prefetch: int = PREFETCH_DEFAULT,
         durable: str | None = None,
+        shared: bool | str = False,
+        selector: str = "",
         start: Literal["next", "oldest"] = "next",
+        no_local: bool = False,
+        exclusive: bool = False,
     ) -> Consumer:
         """Open a consumer; see `angarium.Session.consume`."""
 
         async def consume() -> Consumer:
-            consumer = self._session.consume(destination, prefetch=prefetch, durable=durable, start=start)
+            consumer = self._session.consume(
+                destination, prefetch=prefetch, durable=durable, shared=shared, selector=selector, start=start,
+                no_local=no_local, exclusive=exclusive,
+            )  # fmt: skip
+            assert isinstance(consumer, ThreadedConsumer)
             return Consumer(self._thread, consumer)
 
         return self._thread.run(consume())
@@ -218,6 +246,82 @@ class Session:
     def unsubscribe(self, destination: Destination, durable_name: str, timeout_s: float | None = None) -> None:
         """End a durable subscription; what it has not settled is gone."""
         self._thread.run(self._session.unsubscribe(destination, durable_name), timeout_s, what="unsubscribing")
+
+    def listen(
+        self, destination: Destination, callback: Callable[[asynchronous_message.Message], None], **options: Any
+    ) -> Listener:
+        """Call `callback` for each message, in a thread of its own; `options` are those of `consume`."""
+        return Listener(self.consume(destination, **options), callback)
+
+    # -- acknowledging ---------------------------------------------------------------------------
+
+    def acknowledge(self) -> None:
+        """Settle all that the session has handed out so far, whatever its mode."""
+        self._session.acknowledge()
+
+    def recover(self, timeout_s: float | None = None) -> None:
+        """Give back all that is unsettled; see `angarium.Session.recover`."""
+        self._thread.run(self._session.recover(), timeout_s, what="recovering")
+
+    def commit(self, timeout_s: float | None = None) -> None:
+        """Make the transaction take effect; see `angarium.Session.commit`. Raises what could not be sent in it: then
+        roll it back."""
+
+        async def commit() -> None:
+            await self._sender.drained()
+            self._sender.raise_unseen()
+            await self._session.commit()
+
+        self._thread.run(commit(), timeout_s, what="committing")
+
+    def rollback(self, timeout_s: float | None = None) -> None:
+        """Undo the transaction; see `angarium.Session.rollback`."""
+
+        async def rollback() -> None:
+            await self._sender.drained()
+            self._sender.forget_unseen()
+            await self._session.rollback()
+
+        self._thread.run(rollback(), timeout_s, what="rolling back")
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """Commit at the end of the block; roll back if it raises."""
+        self._session.check_transacted("transaction()")
+        try:
+            yield self
+        except BaseException:
+            self.rollback()
+            raise
+        self.commit()
+
+    # -- with an answer --------------------------------------------------------------------------
+
+    def request(
+        self,
+        destination: Destination,
+        body: Body,
+        *,
+        timeout_s: float | None = 30.0,
+        **fields: Unpack[MessageFields],
+    ) -> asynchronous_message.Message:
+        """Send a message and wait for the reply, which is settled already; see `angarium.Session.request`."""
+        return self._thread.run(self._session.request(destination, body, timeout_s=timeout_s, **fields))
+
+    def reply(
+        self, request: asynchronous_message.Message, body: Body, **fields: Unpack[MessageFields]
+    ) -> Sending:
+        """Answer a request, where its sender waits for it."""
+        to, whole = self._session.reply_fields(request, fields)
+        return self.send(to, body, **whole)
+
+    def temporary_queue(self) -> Queue:
+        """A queue of its own, which vanishes with the connection."""
+        return self._thread.run(self._session.temporary_queue())
+
+    def temporary_topic(self) -> Topic:
+        """A topic of its own, which vanishes with the connection."""
+        return self._thread.run(self._session.temporary_topic())
 
     def sync(self, timeout_s: float | None = None) -> None:
         """Wait until every settlement so far is durable."""

@@ -1,6 +1,8 @@
 """From the loop to any thread: messages, in lists; and back: their settlements, gathered under a lock."""
 import threading
 from collections import deque
+from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Self
 
 from angarium.client import consumer as asynchronous
@@ -41,16 +43,32 @@ class ThreadedConsumer(asynchronous.Consumer):
     """The asynchronous consumer, taking settlements from any thread."""
 
     message_type = Message
+    hands_out = False  # the blocking consumer in front of it does
 
     def __init__(self, session: "Session", number: int, destination: str, prefetch: int) -> None:
         super().__init__(session, number, destination, prefetch)
         self._loop = session.loop
         self._lock = threading.Lock()
         self._late: list[tuple[Message, Outcome]] = []
+        self.fetched: deque[asynchronous_message.Message] = deque()  # on their way to the application
+
+    def set_prefetch_soon(self, prefetch: int) -> None:
+        self._loop.call_soon_threadsafe(self.set_prefetch, prefetch)
+
+    def unread(self) -> Iterator[asynchronous_message.Message]:
+        return chain(self._ready_ones(), list(self.fetched))
+
+    async def receive_alone(self, timeout_s: float | None) -> asynchronous_message.Message | None:
+        if self.taken is not None:
+            self.taken.asked()
+        message = await self.receive(timeout_s)
+        if message is not None and self.taken is not None:
+            self.taken.messages.append(message)
+        return message
 
     def settle_late(self, message: Message, outcome: Outcome) -> None:
         with self._lock:
-            self.check_settling(message)
+            self.check_settling(message, outcome)
             message.outcome = outcome
             self._late.append((message, outcome))
             is_first = len(self._late) == 1
@@ -73,10 +91,15 @@ class ThreadedConsumer(asynchronous.Consumer):
 class Consumer:
     """Made by `Session.consume`. Iterate over it, or call `receive`; close it when done."""
 
-    def __init__(self, thread: LoopThread, consumer: asynchronous.Consumer) -> None:
+    def __init__(self, thread: LoopThread, consumer: ThreadedConsumer) -> None:
         self._thread = thread
         self._consumer = consumer
-        self._ready: deque[asynchronous_message.Message] = deque()
+        self._ready = consumer.fetched
+        self._taken = consumer.taken
+
+    @property
+    def is_ended(self) -> bool:
+        return self._consumer.is_ended
 
     @property
     def lost_count(self) -> int:
@@ -94,6 +117,8 @@ class Consumer:
 
     def receive(self, timeout_s: float | None = None) -> asynchronous_message.Message | None:
         """The next message; None if there was none within the time, or the consumer was closed."""
+        if self._taken is not None:
+            self._taken.asked()
         while True:
             while self._ready:
                 try:
@@ -101,6 +126,8 @@ class Consumer:
                 except IndexError:  # another thread was faster
                     break
                 if not message.lost:
+                    if self._taken is not None:
+                        self._taken.messages.append(message)
                     return message
             fetched = self._thread.run(self._consumer.receive_batch(FETCH_MAX, timeout_s))
             if not fetched:
@@ -115,7 +142,19 @@ class Consumer:
             message = self._ready.popleft()
             if not message.lost:
                 messages.append(message)
+        if self._taken is not None:
+            self._taken.messages += messages[1:]
         return messages
+
+    def done(self) -> None:
+        """The application is done with what it has taken."""
+        if self._taken is not None and self._taken.settles_by_itself:
+            self._taken.asked()
+
+    def failed(self, message: asynchronous_message.Message) -> None:
+        """The application did not get through with it."""
+        if not message.outcome and not self._consumer.is_transacted and not self._consumer.is_closing:
+            message.release()
 
     def set_prefetch(self, prefetch: int) -> None:
         """How many messages may be here unsettled, from now on."""
@@ -127,8 +166,10 @@ class Consumer:
 
     def close(self, timeout_s: float = 30.0) -> None:
         """Give back what is unsettled; returns when the settlements so far are durable."""
-        self._thread.run(self._consumer.close(timeout_s=timeout_s))
+        if self._taken is not None and self._taken.settles_by_itself and not self._consumer.is_closing:
+            self._taken.settle_all()
         self._ready.clear()
+        self._thread.run(self._consumer.close(timeout_s=timeout_s))
 
     def __enter__(self) -> Self:
         return self
@@ -137,6 +178,8 @@ class Consumer:
         if error is None:
             self.close()
             return
+        if self._taken is not None and self._taken.settles_by_itself:
+            self._taken.messages = []  # the application did not get through with it: it goes back
         try:
             self.close(LEAVING_TIMEOUT_S)
         except AngariumError as unfinished:

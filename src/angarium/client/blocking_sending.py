@@ -67,6 +67,10 @@ class Sender:
 
     # -- in any thread ---------------------------------------------------------------------------
 
+    @property
+    def is_full(self) -> bool:
+        return self._cost >= WAITING_COST_MAX
+
     def put(
         self, destination: Destination, body: bytes, options: Options | None, timeout_s: float | None
     ) -> Sending:
@@ -107,6 +111,9 @@ class Sender:
         error, self._unseen = self._unseen, None
         if error is not None:
             raise error
+
+    def forget_unseen(self) -> None:
+        self._unseen = None
 
     async def drained(self) -> None:
         """Everything put so far is in the session."""

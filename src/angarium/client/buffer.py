@@ -6,6 +6,7 @@ ones.
 """
 import asyncio
 import time
+from collections.abc import Callable
 
 from angarium.client.destination import Destination, resolve
 from angarium.client.driver import Driver
@@ -60,6 +61,8 @@ class SendBuffer:
         self._count = 0
         self._ended: list[Outbox] = []
         self._room_waiters: list[asyncio.Future[None]] = []
+        self._change_waiters: list[asyncio.Future[None]] = []
+        self.on_blocked: Callable[[str, str], None] | None = None  # destination, reason; empty: no longer
 
     @property
     def unconfirmed_count(self) -> int:
@@ -129,6 +132,20 @@ class SendBuffer:
 
     # -- waiting ---------------------------------------------------------------------------------
 
+    async def change(self) -> None:
+        """Wait until some destination blocks or unblocks, or the session ends."""
+        if self.error is not None:
+            raise self.error
+        waiter: asyncio.Future[None] = self._driver.loop.create_future()
+        self._change_waiters.append(waiter)
+        await waiter
+
+    def _changed(self, outbox: Outbox, blocked: tuple[str, str] | None) -> None:
+        outbox.blocked = blocked
+        _wake_all(self._change_waiters)
+        if self.on_blocked is not None:  # by the loop, so that its error is not ours
+            self._driver.loop.call_soon(self.on_blocked, outbox.destination, ": ".join(blocked or ()))
+
     async def room(self) -> None:
         """Wait until the buffer is half empty."""
         while self._is_above_half() and self.error is None:
@@ -163,13 +180,7 @@ class SendBuffer:
         self._cost -= cost
         self._count -= count
         if self._room_waiters and not self._is_above_half():
-            self._wake_room()
-
-    def _wake_room(self) -> None:
-        waiters, self._room_waiters = self._room_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            _wake_all(self._room_waiters)
 
     # -- notifications ---------------------------------------------------------------------------
 
@@ -186,9 +197,9 @@ class SendBuffer:
             case events.ProducerReady():
                 outbox.identity = command.identity
             case events.Blocked():
-                outbox.blocked = (command.code, command.reason)
+                self._changed(outbox, (command.code, command.reason))
             case events.Unblocked():
-                outbox.blocked = None
+                self._changed(outbox, None)
             case events.ProducerEnded():
                 what = f"destination '{outbox.destination}'"
                 error = ended_error(what, command.code, command.reason) or Unavailable(f"{what}: producer closed")
@@ -200,14 +211,24 @@ class SendBuffer:
         self._dirty.clear()
         for outbox in list(self._producers.values()):
             self._end(outbox, error)
-        self._wake_room()
+        _wake_all(self._room_waiters)
 
     def _end(self, outbox: Outbox, error: AngariumError) -> None:
         self._forget(outbox)
+        if outbox.blocked is not None or self._change_waiters:
+            outbox.blocked = None
+            _wake_all(self._change_waiters)
         outbox.on_ended(error)
         self._freed(outbox, outbox.unconfirmed_cost, outbox.unconfirmed_count)
         self._ended.append(outbox)
         del self._ended[: -ENDED_MAX]
+
+
+def _wake_all(waiters: "list[asyncio.Future[None]]") -> None:
+    woken, waiters[:] = waiters[:], []
+    for waiter in woken:
+        if not waiter.done():
+            waiter.set_result(None)
 
 
 SendCommand = (

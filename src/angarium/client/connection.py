@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from weakref import WeakSet
 
+from angarium.client.acknowledging import Acknowledge, check_mode
 from angarium.client.buffer import Limits
 from angarium.client.consumer import Consumer
 from angarium.client.driver import Driver
 from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
 from angarium.client.session import Session
+from angarium.client.transacted import TransactedSession
 from angarium.core.client import events
 from angarium.core.client.connection import ConnectionMachine
 from angarium.core.client.events import Command
@@ -156,14 +158,33 @@ class Connection:
 
     # -- using -----------------------------------------------------------------------------------
 
-    def session(self, *, consumer_type: type[Consumer] = Consumer) -> Session:
-        """A new session: use it with `async with`, or close it yourself."""
+    def session(
+        self,
+        *,
+        acknowledge: Acknowledge = "individual",
+        transacted: bool = False,
+        consumer_type: type[Consumer] = Consumer,
+    ) -> Session:
+        """A new session: use it with `async with`, or close it yourself.
+
+        `acknowledge` says when what it receives is settled (`client.acknowledging`); a `transacted` one sends and
+        settles at its `commit` only.
+        """
         self._check_usable()
-        self._session_last += 1
-        session = Session(
-            self, self._session_last, close_timeout_s=self.close_timeout_s, consumer_type=consumer_type
-        )
-        self._sessions[session.number] = session
+        check_mode(acknowledge)
+        if transacted and acknowledge != "individual":
+            raise LocalProtocolError(f"acknowledge={acknowledge!r}: a transacted session settles by commit() alone")
+        number = self._session_last = self._session_last + 1
+        close_timeout_s = self.close_timeout_s
+        if transacted:
+            session: Session = TransactedSession(
+                self, number, close_timeout_s=close_timeout_s, consumer_type=consumer_type
+            )
+        else:
+            session = Session(
+                self, number, close_timeout_s=close_timeout_s, acknowledge=acknowledge, consumer_type=consumer_type
+            )
+        self._sessions[number] = session
         return session
 
     async def request(self, command: str, arguments: dict[str, Any] | None = None) -> Answer:

@@ -1,21 +1,17 @@
 """A consumer as the application sees it: an asynchronous iterator over the messages that lie ready.
 
-Batches are kept whole; a `Message` is made when it is asked for. Settling consecutive messages only extends a run,
-`run_low` to `run_high`, which leaves on the next turn of the loop. Taking messages that lie ready creates
-no Future, and lets the loop run after `BURST_S`, or `BURST_MESSAGES_MIN` messages or a quarter of the prefetch,
-whichever is more: so settlements, heartbeats and other tasks get on, and credit goes out long before the broker has
-to wait for it.
+Settling consecutive messages only extends a run, `run_low` to `run_high`, which leaves on the next turn of the loop.
 """
 import asyncio
-import time
-from collections import deque
 from collections.abc import Awaitable, Iterator
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
+from angarium.client.acknowledging import taken_by
 from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
 from angarium.client.message import Delivery, Message
+from angarium.client.ready import Ready
 from angarium.client.stream_reading import IncomingStream
 from angarium.core.client import events
 from angarium.core.client.consumer import PREFETCH_MAX
@@ -26,44 +22,37 @@ from angarium.core.wire.frames import Outcome
 if TYPE_CHECKING:
     from angarium.client.session import Session
 
-BURST_MESSAGES_MIN = 256
-BURST_S = 0.005
-_GROUP_MAX = 32  # messages between two looks at the clock
 _NO_RUN = -1
 
 
-class Consumer:
+class Consumer(Ready):
     """Made by `Session.consume`. Iterate over it, or call `receive` or `receive_batch`; close it when done."""
 
-    message_type: type[Message] = Message
+    hands_out = True  # to the application itself: not so behind the blocking face
 
     def __init__(
         self, session: "Session", number: int, destination: str, prefetch: int
     ) -> None:
+        super().__init__(session.loop, prefetch)
         self.destination = destination
         self.number = number
+        self.taken = taken_by(self, prefetch, session.acknowledge_mode, session.is_transacted)
+        self._taken = self.taken if self.hands_out else None
         self.lost_count = 0  # messages settled here that were no longer this consumer's
         self.run_low = self.run_high = _NO_RUN  # being settled in this turn
         self.done: asyncio.Future[None] = session.loop.create_future()  # what settling returns
         self.done.set_result(None)
         self._session = session
-        self._prefetch = prefetch
-        self._group: Iterator[Message] = iter(())  # of the ready ones, until the next look at the clock
-        self._ready: Iterator[Message] = iter(())  # of the batch that is being taken
-        self._buffer: deque[Delivery] = deque()
         self._alive: WeakSet[Delivery] = WeakSet()  # deliveries that somebody still refers to
         self._unsettled = 0  # messages that arrived and have no outcome
-        self._waiters: deque[asyncio.Future[None]] = deque()
         self._gathered = _nothing_gathered()
         self._is_dirty = False
-        self._is_closing = False
+        self.is_closing = False
         self.is_ended = False
         self.error: AngariumError | None = None  # what it ended with, unless that was asked for
         self._opened: asyncio.Future[None] = session.loop.create_future()
         self._ended: asyncio.Future[None] = session.loop.create_future()
-        self._group_size = _GROUP_MAX
-        self._burst = 0  # messages since the loop last ran
-        self._burst_began = 0.0
+        self._recovered: asyncio.Future[None] | None = None
 
     # -- receiving -------------------------------------------------------------------------------
 
@@ -71,18 +60,24 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
-        for message in self._group:
-            return message
-        next_message = await self._next(None)
+        if self._taken is None:
+            for message in self._group:
+                return message
+        next_message = await self._hand_out(None)
         if next_message is None:
             raise StopAsyncIteration
         return next_message
 
     async def receive(self, timeout_s: float | None = None) -> Message | None:
         """The next message; None if there was none within the time, or the consumer was closed."""
-        for message in self._group:
-            return message
-        return await self._next(timeout_s)
+        if self._taken is None:
+            for message in self._group:
+                return message
+        return await self._hand_out(timeout_s)
+
+    async def receive_alone(self, timeout_s: float | None) -> Message | None:
+        """For `Session.receive`."""
+        return await self.receive(timeout_s)
 
     async def receive_batch(self, max: int = 1_000, timeout_s: float | None = None) -> list[Message]:
         """At least one message and what else lies ready, up to `max`; none as for `receive`."""
@@ -95,7 +90,20 @@ class Consumer:
             if len(messages) < max and not self._refill():
                 break
         self._burst += len(messages)
+        if self._taken is not None:
+            self._taken.messages += messages[1:]
         return messages
+
+    async def _hand_out(self, timeout_s: float | None) -> Message | None:
+        """The next message, noted as taken."""
+        taken = self._taken
+        if taken is None:
+            return await self._next(timeout_s)
+        taken.asked()
+        message = next(self._group, None) or await self._next(timeout_s)
+        if message is not None:
+            taken.messages.append(message)
+        return message
 
     async def _next(self, timeout_s: float | None) -> Message | None:
         """The group is used up: look at the clock, and take the next one."""
@@ -108,76 +116,20 @@ class Consumer:
                 return message
             if self._refill():
                 continue
-            if self.is_ended or self._is_closing:
+            if self.is_ended or self.is_closing:
                 if self.error is not None:
                     raise self.error
                 return None
+            if self.taken is not None:
+                self.taken.starving()
             if not await self._wait(deadline):
                 return None
-
-    def _take_group(self) -> Iterator[Message]:
-        for message in self._group:  # another task may have put something there meanwhile
-            self._group = chain((message,), self._group)
-            return self._group
-        self._group = islice(self._ready, self._group_size)
-        self._burst += self._group_size
-        return self._group
-
-    def _refill(self) -> bool:
-        if not self._buffer:
-            return False
-        self._ready = self._buffer.popleft().messages(self.message_type)
-        return True
-
-    async def _wait(self, deadline: float | None) -> bool:
-        """Until something has changed; False when the time is over."""
-        loop = self._session.loop
-        if deadline is not None and loop.time() >= deadline:
-            return False
-        waiter: asyncio.Future[None] = loop.create_future()
-        self._waiters.append(waiter)
-        timer = loop.call_at(deadline, _wake, waiter) if deadline is not None else None
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self._wake_one()  # this wake-up is somebody else's now
-            raise
-        finally:
-            if timer is not None:
-                timer.cancel()
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
-        self._burst, self._burst_began = 0, time.monotonic()
-        return True
-
-    async def _let_others_run(self) -> None:
-        now = time.monotonic()
-        if self._burst == 0:
-            self._burst_began = now
-        elapsed_s = now - self._burst_began
-        if elapsed_s >= BURST_S or self._burst >= max(BURST_MESSAGES_MIN, self._prefetch // 4):
-            # The slower the application, the sooner the next look.
-            self._group_size = max(1, min(_GROUP_MAX, int(self._burst * BURST_S / (2 * elapsed_s + BURST_S))))
-            await asyncio.sleep(0)
-            self._burst, self._burst_began = 0, time.monotonic()
-
-    def _wake_one(self) -> None:
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-
-    def _wake_all(self) -> None:
-        while self._waiters:
-            self._wake_one()
 
     # -- settling --------------------------------------------------------------------------------
 
     def settle(self, message: Message, outcome: Outcome) -> Awaitable[None]:
         """The slow path of `Message.settle`, and `reject` and `release`."""
-        self.check_settling(message)
+        self.check_settling(message, outcome)
         message.outcome = outcome
         if message.lost or self.is_ended:
             self.lost_count += 1
@@ -195,12 +147,22 @@ class Consumer:
             self.run_low, self.run_high = position, position + 1
         return self.done
 
-    def check_settling(self, message: Message) -> None:
+    def check_settling(self, message: Message, outcome: Outcome) -> None:
         """Raise if the message may not be settled (again)."""
+        if self._session.is_transacted and outcome is not Outcome.RETURN:
+            raise LocalProtocolError(f"{message}: in a transacted session commit() settles, and rollback() gives back")
         if message.outcome:
             raise LocalProtocolError(f"{message} was {_DONE[message.outcome]} before; settle each message once")
-        if self._is_closing or (self.is_ended and self.error is None):
+        if self.is_closing or (self.is_ended and self.error is None):
             raise LocalProtocolError(f"{message}: its consumer is closed and has given it back; settle before closing")
+
+    def acknowledge(self, message: Message) -> None:
+        """As the session's mode has it."""
+        match self._session.acknowledge_mode:
+            case "client" if not self._session.is_transacted:
+                self._session.acknowledge()
+            case "individual" if not self._session.is_transacted:
+                message.settle()
 
     def _end_run(self) -> None:
         if self.run_high != _NO_RUN:
@@ -228,11 +190,11 @@ class Consumer:
 
     def set_prefetch(self, prefetch: int) -> None:
         """How many messages may be here unsettled, from now on."""
-        if prefetch == self._prefetch or self._is_closing or self.is_ended:
+        if prefetch == self.prefetch or self.is_closing or self.is_ended:
             return
         session = self._session
         session.driver.handle(events.SetPrefetch(session.number, self.number, prefetch))
-        self._prefetch = prefetch
+        self.prefetch = prefetch
 
     def want(self, count: int) -> None:
         """Make room for so many messages more than the application has in its hands; 0: nothing is fetched."""
@@ -241,20 +203,19 @@ class Consumer:
 
     def give_back_ready(self) -> None:
         """What lies ready goes back as if it had never been delivered."""
-        buffered = (delivery.messages(self.message_type) for delivery in self._buffer)
-        unwanted = list(chain(self._group, self._ready, *buffered))
+        unwanted = list(self._ready_ones())
         self._drop_ready()
-        if not self._is_closing:  # else all goes back with the close
+        if not self.is_closing:  # else all goes back with the close
             for message in unwanted:
                 self.settle(message, Outcome.RETURN)
 
+    def set_prefetch_soon(self, prefetch: int) -> None:
+        """`set_prefetch`, from wherever the application acknowledges."""
+        self.set_prefetch(prefetch)
+
     @property
-    def is_empty(self) -> bool:
-        """Nothing lies ready."""
-        for message in chain(self._group, self._ready):
-            self._group = chain((message,), self._group)
-            return False
-        return not self._buffer
+    def is_transacted(self) -> bool:
+        return self._session.is_transacted
 
     async def opened(self) -> None:
         """Wait until the broker has accepted the consumer; raises what it was refused with."""
@@ -262,21 +223,61 @@ class Consumer:
         if self.error is not None:
             raise self.error
 
-    async def close(self, *, unsubscribe: bool = False, timeout_s: float = 30.0) -> None:
-        """Give back what is unsettled; returns when the settlements so far are durable."""
+    def recover(self) -> "asyncio.Future[None]":
+        """Give back all that has no outcome; done when it may come again."""
+        self.flush_now()
+        unread = RangeSet()
+        for message in self.unread():
+            unread.add(message.position, message.position + 1)
+        for delivery in self._alive:
+            delivery.lost = RangeSet([(delivery.positions[delivery.low], delivery.positions[delivery.high - 1] + 1)])
+        self._drop_ready()
+        self._unsettled = 0
+        if self.taken is not None:
+            self.taken.forget()
         session = self._session
-        if not self._is_closing and not self.is_ended:
+        self._recovered = session.loop.create_future()
+        session.driver.handle(events.Recover(session.number, self.number, list(unread)))
+        return self._recovered
+
+    def unread(self) -> Iterator[Message]:
+        """What is in nobody's hands."""
+        return self._ready_ones()
+
+    async def close(self, *, unsubscribe: bool = False, timeout_s: float = 30.0) -> None:
+        """Give back what is unsettled; returns when the settlements so far are durable.
+
+        In a transacted session what was taken stays in the transaction, and the consumer ends with that.
+        """
+        if not self.is_closing and not self.is_ended:
+            if self._taken is not None and self._taken.settles_by_itself:
+                self._taken.settle_all()
             self.flush_now()
-            session.driver.handle(events.CloseConsumer(session.number, self.number, unsubscribe))
-            self._is_closing = True
-            self._drop_ready()
-            self._wake_all()
+            if self._session.is_transacted and self.taken is not None and self.taken.messages:
+                self.set_prefetch(0)
+                self._session.close_later(self, unsubscribe)
+                self._begin_closing()
+                return
+            self.close_now(unsubscribe)
+        elif self._session.closes_later(self):
+            return
         await asyncio.wait([self._ended], timeout=timeout_s)
         if not self._ended.done():
             raise Unavailable(
                 f"consumer of '{self.destination}': the broker did not answer the close within {timeout_s:g} s; "
                 "it is closed when the connection is back"
             )
+
+    def close_now(self, unsubscribe: bool) -> None:
+        """Tell the broker; `_ended` is done when it has answered."""
+        session = self._session
+        session.driver.handle(events.CloseConsumer(session.number, self.number, unsubscribe))
+        self._begin_closing()
+
+    def _begin_closing(self) -> None:
+        self.is_closing = True
+        self._drop_ready()
+        self._wake_all()
 
     async def __aenter__(self) -> Self:
         return self
@@ -285,6 +286,8 @@ class Consumer:
         if error is None:
             await self.close()
             return
+        if self._taken is not None and self._taken.settles_by_itself:
+            self._taken.messages = []  # the application did not get through with it: it goes back
         try:
             await self.close(timeout_s=LEAVING_TIMEOUT_S)
         except AngariumError as unfinished:
@@ -293,6 +296,8 @@ class Consumer:
     # -- notifications ---------------------------------------------------------------------------
 
     def on_arrived(self, command: events.MessagesArrived) -> None:
+        if self.is_closing:
+            return
         positions = command.positions or range(command.position, command.position + command.batch.count)
         delivery = Delivery(self, command.batch, positions, command.redeliveries, command.low, command.high)
         self._unsettled += command.high - command.low
@@ -314,17 +319,28 @@ class Consumer:
                 mine.add(max(low, first), min(high, last + 1))
             delivery.lost = mine if mine else None
         self._unsettled -= sum(high - low for low, high in ranges)
-        buffered = (delivery.messages(self.message_type) for delivery in self._buffer)
-        kept = [message for message in chain(self._group, self._ready, *buffered) if not message.lost]
+        kept = [message for message in self._ready_ones() if not message.lost]
         self._drop_ready()
         self._ready = iter(kept)
 
     def on_settlements_lost(self, ranges: list[Range]) -> None:
         self.lost_count += sum(high - low for low, high in ranges)
 
+    def on_committed(self) -> None:
+        """What was taken is settled."""
+        if self.taken is not None:
+            self._unsettled -= len(self.taken.messages)
+            self.taken.forget()
+
+    def on_recovered(self) -> None:
+        recovered, self._recovered = self._recovered, None
+        if recovered is not None and not recovered.done():
+            recovered.set_result(None)
+
     def on_ended(self, error: AngariumError | None) -> None:
         if self.is_ended:
             return
+        self.on_recovered()
         self.is_ended = True
         self.error = error
         self.run_low = self.run_high = _NO_RUN
@@ -333,18 +349,9 @@ class Consumer:
             self._ended.set_result(None)
         self._wake_all()
 
-    def _drop_ready(self) -> None:
-        self._group = self._ready = iter(())
-        self._buffer.clear()
-
-
 _DONE = {1: "settled", 2: "rejected", 3: "released", 4: "returned"}  # by Outcome
 
 
 def _nothing_gathered() -> dict[Outcome, list[Range]]:
     return {Outcome.SETTLE: [], Outcome.REJECT: [], Outcome.RELEASE: [], Outcome.RETURN: []}
 
-
-def _wake(waiter: "asyncio.Future[None]") -> None:
-    if not waiter.done():
-        waiter.set_result(None)

@@ -98,6 +98,11 @@ class Message(msgspec.Struct, gc=False, eq=False):
         """Give it back: it is delivered again, to whoever comes first, with a higher redelivery count."""
         return self.delivery.consumer.settle(self, Outcome.RELEASE)
 
+    def acknowledge(self) -> None:
+        """As JMS has it: in a session that acknowledges by `client`, all that it has handed out so far is settled; by
+        `individual`, this message; otherwise nothing happens, since the session sees to it."""
+        self.delivery.consumer.acknowledge(self)
+
     # -- the body --------------------------------------------------------------------------------
 
     @property

@@ -17,7 +17,7 @@ class Receiver:
         self._waiting += 1
         self.adjust()
         try:
-            return await self.consumer.receive(timeout_s)
+            return await self.consumer.receive_alone(timeout_s)
         finally:
             self._waiting -= 1
             self.adjust()

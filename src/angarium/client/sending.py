@@ -36,7 +36,7 @@ class Sending(msgspec.Struct, gc=False, eq=False):
     async def settled(self) -> None:
         """Wait for its outcome, and leave it to others to see."""
         if not self.outbox.is_done(self.sequence):
-            await self.outbox.waiter(self.sequence)
+            await Outbox.waiter(self.outbox, self.sequence)  # also of one that is staged: its outcome will come
 
     @property
     def done(self) -> bool:

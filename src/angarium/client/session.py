@@ -1,21 +1,26 @@
-"""A session as the application sees it: sending, consuming, and the waiting that goes with them."""
-import asyncio
-import time
-from collections.abc import AsyncIterable, Iterable
-from typing import TYPE_CHECKING, Literal, Self, Unpack
+"""A session as the application sees it: consuming, acknowledging, and the waiting that goes with them.
 
-from angarium.client.buffer import SendBuffer, SendCommand
+The sending half is `client.sends`; sessions that commit are `client.transacted`.
+"""
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Unpack
+
+from angarium.client.acknowledging import Acknowledge, check_mode
+from angarium.client.buffer import SendBuffer
 from angarium.client.consumer import Consumer
-from angarium.client.destination import Destination, Topic, resolve
+from angarium.client.destination import Destination, Queue, Topic, resolve
 from angarium.client.ended import LEAVING_TIMEOUT_S, ended_error, note_unfinished
-from angarium.client.fields import Body, MessageFields, encode_body, make_options
+from angarium.client.fields import Body, MessageFields
+from angarium.client.listening import Callback, Listener
 from angarium.client.message import Message
 from angarium.client.receiver import Receiver
+from angarium.client.requesting import Replies, Requester
 from angarium.client.sending import Sending
+from angarium.client.sends import Sends
 from angarium.client.stream_desk import StreamDesk
-from angarium.client.stream_sending import Source, StreamContext
 from angarium.core.client import events
-from angarium.core.client.gathered import MESSAGE_COST, Options
 from angarium.core.client.stream_events import StreamNotice
 from angarium.core.errors import AngariumError, LocalProtocolError, Rejected, Unavailable
 from angarium.core.names import check_name
@@ -25,25 +30,48 @@ if TYPE_CHECKING:
     from angarium.client.connection import Connection
 
 PREFETCH_DEFAULT = 1_000
-_TURN_MESSAGES = 1_024  # sent by `send_many` before others may run
 _STARTS = {"next": Start.NEXT, "oldest": Start.OLDEST}
 
 
-class Session:
+class SubscriptionOptions(NamedTuple):
+    """What a consumer asks for beside its destination; from the third on as `events.OpenConsumer` has it."""
+
+    name: str = ""
+    start: str = "next"
+    selector: str = ""
+    shared: bool = False
+    durable: bool = True
+    no_local: bool = False
+    exclusive: bool = False
+
+
+QUEUE_ITSELF = SubscriptionOptions()
+
+
+class Session(Sends):
     """Made by `Connection.session`. For one event loop, not for several threads. What one session sends to one
     destination stays in order."""
 
+    is_transacted = False
+
     def __init__(
-        self, connection: "Connection", number: int, *, close_timeout_s: float, consumer_type: type[Consumer] = Consumer
+        self,
+        connection: "Connection",
+        number: int,
+        *,
+        close_timeout_s: float,
+        acknowledge: Acknowledge = "individual",
+        consumer_type: type[Consumer] = Consumer,
     ) -> None:
+        check_mode(acknowledge)
+        super().__init__(SendBuffer(number, connection.driver, connection.limits))
         self.number = number
+        self.acknowledge_mode = acknowledge
         self.loop = connection.loop
         self.driver = connection.driver
         self._connection = connection
         self._close_timeout_s = close_timeout_s
         self._consumer_type = consumer_type
-        self._buffer = SendBuffer(number, self.driver, connection.limits)
-        self._outboxes = self._buffer.outboxes
         self._consumers: dict[int, Consumer] = {}
         self._consumer_last = 0
         self._receivers: dict[Destination, Receiver] = {}  # behind `receive`
@@ -51,10 +79,11 @@ class Session:
         self._syncs: dict[int, asyncio.Future[events.Synced]] = {}
         self._sync_last = 0
         self.streams = StreamDesk(self)
+        self._requester: Requester | None = None  # once there was a request
         self._is_closing = False
         self._error: AngariumError | None = None
         self._ended: asyncio.Future[None] = self.loop.create_future()
-        self.driver.handle(events.OpenSession(number))
+        self.driver.handle(events.OpenSession(number, self.is_transacted))
 
     async def __aenter__(self) -> Self:
         return self
@@ -67,118 +96,6 @@ class Session:
                 raise
             note_unfinished(error, unfinished)
 
-    # -- sending ---------------------------------------------------------------------------------
-
-    def send(self, destination: Destination, body: Body, **fields: Unpack[MessageFields]) -> Sending:
-        """Queue one message and return at once; `await` the result for the confirm.
-
-        `body` is bytes, str (text), a dict (map), a list or tuple (stream) or None (plain); `MessageFields` says what
-        else it may have. Raises `Rejected` for what can never be sent, and `Unavailable` when 64 MiB or 1,000,000
-        messages wait already: then await something first, such as `flush`.
-        """
-        outbox = self._outboxes.get(destination)
-        if outbox is None:
-            outbox = self._buffer.open(destination)
-        if fields or not isinstance(body, bytes):
-            packed, content = encode_body(body)
-            options = make_options(content, now_ms=int(time.time() * 1000), **fields)
-            return self.send_with(destination, packed, options)
-        cost = len(body) + MESSAGE_COST
-        outbox.room -= cost
-        if outbox.room < 0:
-            outbox.room += cost
-            self._buffer.make_room(outbox, len(body))
-            outbox.room -= cost
-        outbox.append(body)
-        outbox.sequence = sequence = outbox.sequence + 1
-        return Sending(outbox, sequence)
-
-    def send_with(self, destination: Destination, body: bytes, options: Options | None) -> Sending:
-        """`send` for what is in the form of the wire already."""
-        outbox = self._outboxes.get(destination) or self._buffer.open(destination)
-        extra = len(options.headers) + len(options.properties) if options is not None else 0
-        cost = len(body) + MESSAGE_COST + extra
-        if outbox.room < cost:
-            self._buffer.make_room(outbox, len(body), extra)
-        outbox.room -= cost
-        if options is not None:
-            outbox.put_options(options)
-        outbox.append(body)
-        outbox.sequence += 1
-        return Sending(outbox, outbox.sequence)
-
-    async def send_many(
-        self, destination: Destination, bodies: Iterable[Body] | AsyncIterable[Body], **fields: Unpack[MessageFields]
-    ) -> int:
-        """Send all, in bounded memory, and wait for all confirms; returns how many. Raises the first failure."""
-        count = 0
-        if isinstance(bodies, AsyncIterable):
-            async for body in bodies:
-                await self.room()
-                self.send(destination, body, **fields)
-                count += 1
-        else:
-            for body in bodies:
-                try:
-                    self.send(destination, body, **fields)
-                except Unavailable:
-                    await self.room()
-                    self.send(destination, body, **fields)
-                count += 1
-                if count % _TURN_MESSAGES == 0:
-                    await asyncio.sleep(0)
-        await self.flush()
-        return count
-
-    async def send_stream(self, destination: Destination, source: Source, **fields: Unpack[MessageFields]) -> Sending:
-        """Send one message whose body is all that `source` has, of any length, in little memory.
-
-        `source` is a file, anything with such a `read`, or an iterable of bytes; each may be asynchronous. Returns when
-        all of it is durable and the message is published; `await` the result for the confirm. If it raises or is
-        cancelled, nothing is left of it.
-        """
-        async with self.open_stream(destination, **fields) as stream:
-            await stream.write_from(source)
-        assert stream.sending is not None
-        return stream.sending
-
-    def open_stream(self, destination: Destination, **fields: Unpack[MessageFields]) -> StreamContext:
-        """For a body that comes piece by piece: `async with session.open_stream(name) as stream:`, and in there
-        `await stream.write(piece)`. The message is published when the block ends, and given up if that raises."""
-        self.check_usable()
-
-        def options() -> Options | None:  # the time to live begins with the publishing
-            return make_options(None, now_ms=int(time.time() * 1000), **fields)
-
-        options()
-        return StreamContext(self.streams.open_writer(destination), options)
-
-    def send_alone(self, destination: Destination, body: bytes, options: Options) -> Sending:
-        """`send_with`, in a batch of its own: should it be refused, nothing else is."""
-        self._buffer.flush_now()
-        sending = self.send_with(destination, body, options)
-        if sending.outbox.gathered is not None:
-            sending.outbox.gathered.is_alone = True
-            self._buffer.flush_now()
-        return sending
-
-    async def room(self) -> None:
-        """Wait until the send buffer is half empty."""
-        await self._buffer.room()
-
-    async def flush(self) -> None:
-        """Wait until everything sent so far has its outcome; raise the first failure that nobody has awaited."""
-        await self._buffer.settled()
-
-    def is_blocked(self, destination: Destination) -> bool:
-        """The broker cannot take more for this destination now: what is sent waits."""
-        return self.blocked_reason(destination) != ""
-
-    def blocked_reason(self, destination: Destination) -> str:
-        """Why what is sent to this destination waits; empty if it does not."""
-        outbox = self._outboxes.get(destination)
-        return ": ".join(outbox.blocked) if outbox is not None and outbox.blocked else ""
-
     # -- consuming -------------------------------------------------------------------------------
 
     def consume(
@@ -187,31 +104,43 @@ class Session:
         *,
         prefetch: int = PREFETCH_DEFAULT,
         durable: str | None = None,
+        shared: bool | str = False,
+        selector: str = "",
         start: Literal["next", "oldest"] = "next",
+        no_local: bool = False,
+        exclusive: bool = False,
     ) -> Consumer:
         """Open a consumer. A refusal is raised where it is first used.
 
         `prefetch` messages at most are here unsettled. `durable` names a subscription of a topic that outlives the
-        consumer; `start` says where a new subscription begins.
+        consumer, `shared=True` lets several consumers divide it; `shared` with a name is one that ends with the last
+        of its consumers. `selector` leaves out messages that it is not true of, `no_local` those that this connection
+        has sent. `exclusive`: one consumer at a time. `start` says where a new subscription begins.
         """
         self.check_usable()
         if prefetch < 1:
             raise LocalProtocolError(f"prefetch {prefetch}: at least 1, else nothing ever arrives")
-        return self._open_consumer(destination, prefetch, durable, start)
+        if isinstance(shared, str) and durable is not None:
+            raise LocalProtocolError(f"subscription {durable!r} has a name: say shared=True, not shared={shared!r}")
+        name = shared if isinstance(shared, str) else durable
+        options = SubscriptionOptions(
+            name or "", start, selector, bool(shared), not isinstance(shared, str), no_local, exclusive
+        )
+        return self._open_consumer(destination, prefetch, options)
 
     async def receive(self, destination: Destination, timeout_s: float | None = None) -> Message | None:
         """One message, or None if there was none within the time. Nothing beyond it is fetched in advance."""
         self.check_usable()
         receiver = self._receivers.get(destination)
         if receiver is None or receiver.consumer.is_ended:
-            receiver = Receiver(self._open_consumer(destination, 1, None, "next"))
+            receiver = Receiver(self._open_consumer(destination, 1))
             self._receivers[destination] = self._receivers_by_number[receiver.consumer.number] = receiver
         return await receiver.receive(timeout_s)
 
     async def unsubscribe(self, destination: Destination, durable_name: str) -> None:
         """End a durable subscription; what it has not settled is gone."""
         self.check_usable()
-        consumer = self._open_consumer(destination, 0, durable_name, "next")
+        consumer = self._open_consumer(destination, 0, SubscriptionOptions(durable_name))
         await consumer.opened()
         await consumer.close(unsubscribe=True)
         if consumer.error is not None:
@@ -234,18 +163,24 @@ class Session:
             raise error
 
     def _open_consumer(
-        self, destination: Destination, prefetch: int, durable: str | None, start: str
+        self,
+        destination: Destination,
+        prefetch: int,
+        options: SubscriptionOptions = QUEUE_ITSELF,
+        consumer_type: type[Consumer] | None = None,
     ) -> Consumer:
-        if durable is not None:
-            check_name(durable, what="subscription")
+        if options.name:
+            check_name(options.name, what="subscription")
             if isinstance(destination, str):  # only topics have subscriptions
                 destination = Topic(destination)
-        if start not in _STARTS:
-            raise Rejected("bad-start", f"start {start!r}: use 'next' or 'oldest'")
+        if options.start not in _STARTS:
+            raise Rejected("bad-start", f"start {options.start!r}: use 'next' or 'oldest'")
         name, kind = resolve(destination)
         number = self._consumer_last + 1
-        request = events.OpenConsumer(self.number, number, name, kind, prefetch, durable or "", _STARTS[start])
-        consumer = self._consumer_type(self, number, name, prefetch)
+        request = events.OpenConsumer(
+            self.number, number, name, kind, prefetch, options.name, _STARTS[options.start], *options[2:]
+        )
+        consumer = (consumer_type or self._consumer_type)(self, number, name, prefetch)
         self._consumer_last = number
         self._consumers[number] = consumer
         try:
@@ -254,6 +189,117 @@ class Session:
             del self._consumers[number]
             raise
         return consumer
+
+    # -- with a callback, and with an answer -----------------------------------------------------
+
+    def listen(self, destination: Destination, callback: Callback, **options: Any) -> Listener:
+        """Call `callback` (a function, or a coroutine function) for each message, one after the other; `options` are
+        those of `consume`. See `client.listening` for what happens when it returns, or raises."""
+        return Listener(self.consume(destination, **options), callback)
+
+    async def temporary_queue(self) -> Queue:
+        """A queue of its own, which vanishes with the connection."""
+        return Queue(await self._temporary("queue"))
+
+    async def temporary_topic(self) -> Topic:
+        """A topic of its own, which vanishes with the connection."""
+        return Topic(await self._temporary("topic"))
+
+    async def _temporary(self, kind: str) -> str:
+        self.check_usable()
+        answer = await self._connection.request("destination.create", {"temporary": True, "kind": kind})
+        return str(answer.result["name"] if isinstance(answer.result, dict) else answer.result)
+
+    async def request(
+        self,
+        destination: Destination,
+        body: Body,
+        *,
+        timeout_s: float | None = 30.0,
+        **fields: Unpack[MessageFields],
+    ) -> Message:
+        """Send a message and wait for the reply, which is settled already. Raises `Unavailable` if none comes in
+        time: the request may then have been done or not."""
+        self.check_usable()
+        self._check_not_transacted("request()")
+        if self._requester is None:
+            self._requester = Requester(self)
+        return await self._requester.request(destination, body, timeout_s, fields)
+
+    def reply(self, request: Message, body: Body, **fields: Unpack[MessageFields]) -> Sending:
+        """Answer a request, where its sender waits for it."""
+        to, whole = self.reply_fields(request, fields)
+        return self.send(to, body, **whole)
+
+    def reply_fields(self, request: Message, fields: MessageFields) -> tuple[Destination, MessageFields]:
+        if request.reply_to is None:
+            raise LocalProtocolError(f"{request} has no reply_to: its sender waits for no answer")
+        whole: MessageFields = {"correlation_id": request.correlation_id or request.id_text, **fields}
+        return request.reply_to, whole
+
+    def consume_replies(self, queue: Queue, prefetch: int) -> Replies:
+        """For `request`."""
+        consumer = self._open_consumer(queue, prefetch, consumer_type=Replies)
+        assert isinstance(consumer, Replies)
+        return consumer
+
+    # -- acknowledging ---------------------------------------------------------------------------
+
+    def acknowledge(self) -> None:
+        """Settle all that the session has handed out so far, whatever its mode."""
+        self.check_usable()
+        self._check_not_transacted("acknowledge()")
+        for consumer in list(self._consumers.values()):
+            if consumer.taken is not None:
+                consumer.taken.settle_all()
+
+    async def recover(self) -> None:
+        """Give back all that is unsettled; it comes again, in order and marked as redelivered. What had not reached
+        the application goes back, too, but does not count as delivered. Messages in your hands are void."""
+        self.check_usable()
+        self._check_not_transacted("recover()")
+        await self._recover_all()
+
+    async def _recover_all(self) -> None:
+        recovered = [consumer.recover() for consumer in self._consumers.values() if not consumer.is_closing]
+        for future in recovered:
+            await future
+        self.check_usable()
+
+    def _check_not_transacted(self, what: str) -> None:
+        if self.is_transacted:
+            raise LocalProtocolError(f"session {self.number} is transacted: use commit() or rollback(), not {what}")
+
+    async def commit(self) -> None:
+        raise self._not_transacted("commit()")
+
+    async def rollback(self) -> None:
+        raise self._not_transacted("rollback()")
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """Commit at the end of the block; roll back if it raises."""
+        self.check_transacted("transaction()")
+        try:
+            yield self
+        except BaseException:
+            await self.rollback()
+            raise
+        await self.commit()
+
+    def check_transacted(self, what: str) -> None:
+        if not self.is_transacted:
+            raise self._not_transacted(what)
+
+    def _not_transacted(self, what: str) -> LocalProtocolError:
+        return LocalProtocolError(f"session {self.number}: {what} needs connection.session(transacted=True)")
+
+    def close_later(self, consumer: Consumer, unsubscribe: bool) -> None:
+        raise self._not_transacted("a consumer's late close")
+
+    def closes_later(self, consumer: Consumer) -> bool:
+        """It is closed, but what it has handed out is in a transaction."""
+        return False
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -265,10 +311,12 @@ class Session:
         """
         limit_s = self._close_timeout_s if timeout_s is None else timeout_s
         if not self._is_closing and self._error is None:
+            for consumer in self._consumers.values():
+                if consumer.taken is not None and consumer.taken.settles_by_itself:
+                    consumer.taken.settle_all()
+                consumer.flush_now()
             self._is_closing = True
             self._buffer.flush_now()
-            for consumer in self._consumers.values():
-                consumer.flush_now()
             self.driver.handle(events.CloseSession(self.number, limit_s))
             await asyncio.wait([self._ended])
         elif not (await asyncio.wait([self._ended], timeout=limit_s))[0]:
@@ -295,9 +343,6 @@ class Session:
 
     # -- notifications ---------------------------------------------------------------------------
 
-    def notify_sending(self, command: SendCommand) -> None:
-        self._buffer.notify(command)
-
     def notify(self, command: "SessionCommand") -> None:
         match command:
             case events.SessionReady():
@@ -319,6 +364,10 @@ class Session:
                 self._consumers[command.consumer].on_lost(command.ranges)
             case events.SettlementsLost():
                 self._consumers[command.consumer].on_settlements_lost(command.ranges)
+            case events.Recovered():
+                self._consumers[command.consumer].on_recovered()
+            case events.Committed() | events.Aborted():
+                self.on_transaction_ended(command)
             case events.ConsumerEnded():
                 consumer = self._consumers.pop(command.consumer)
                 self._receivers_by_number.pop(command.consumer, None)
@@ -326,6 +375,9 @@ class Session:
                 consumer.on_ended(ended_error(what, command.code, command.reason))
             case _:
                 self.streams.notify(command)
+
+    def on_transaction_ended(self, command: events.Committed | events.Aborted) -> None:
+        raise AssertionError(f"{type(command).__name__} in a session that is not transacted")
 
     def on_ended(self, error: AngariumError | None) -> None:
         """For whatever reason; None: as asked."""
@@ -346,5 +398,6 @@ class Session:
 
 SessionCommand = (
     events.SessionReady | events.SessionEnded | events.Synced | events.MessagesArrived | events.ConsumerReady
-    | events.PositionsLost | events.SettlementsLost | events.ConsumerEnded | StreamNotice
+    | events.PositionsLost | events.SettlementsLost | events.Recovered | events.ConsumerEnded
+    | events.Committed | events.Aborted | StreamNotice
 )  # fmt: skip

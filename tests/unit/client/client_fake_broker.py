@@ -15,6 +15,7 @@ from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.codec import FrameParser, Received, encode
 from angarium.core.wire.frames import DestinationKind, Outcome, Start
+from tests.unit.client.client_fake_commits import on_commit, on_recover
 
 Holder = tuple[bytes, int]  # session identity and consumer number
 BODY_BYTES_MAX = 4 * 1024 * 1024
@@ -32,9 +33,9 @@ class Subscription:
     held: dict[int, Holder] = field(default_factory=dict)
     redeliveries: Counter[int] = field(default_factory=Counter)
 
-    def give_back(self, position: int) -> None:
+    def give_back(self, position: int, *, counted: bool = True) -> None:
         del self.held[position]
-        self.redeliveries[position] += 1
+        self.redeliveries[position] += counted
         self.waiting.add(position, position + 1)
 
 
@@ -70,6 +71,7 @@ class Consumer:
 @dataclass
 class Session:
     identity: bytes
+    transacted: bool = False
     producers: dict[int, tuple[Log, bytes]] = field(default_factory=dict)
     consumers: dict[int, Consumer] = field(default_factory=dict)
     unanswered: list[Callable[[], None]] = field(default_factory=list)
@@ -91,6 +93,9 @@ class FakeBroker:
             heartbeat_s,
         )  # fmt: skip
         self._ids = count(1)
+        self.commits_done: dict[bytes, int] = {}  # the last commit's number, by session
+        self.commits_durable: dict[bytes, int] = {}
+        self.commits_repeated = 0
 
     def connect(self) -> "FakePeer":
         peer = FakePeer(self)
@@ -109,6 +114,7 @@ class FakeBroker:
             log.committed = len(log.batches)
             for subscription in log.subscriptions.values():
                 subscription.durable = RangeSet(subscription.settled)
+        self.commits_durable = dict(self.commits_done)
         for peer in self.peers:
             peer.answer()
         self.deliver()
@@ -124,6 +130,7 @@ class FakeBroker:
 
     def crash(self) -> None:
         self.peers.clear()
+        self.commits_done = dict(self.commits_durable)
         for log in self.logs.values():
             del log.batches[log.committed :]
             log.end = sum(batch.count for _, batch in log.batches)
@@ -162,6 +169,18 @@ class FakeBroker:
                 self.settled_by_rival.add(position, position + 1)
             else:
                 subscription.give_back(position)
+
+    def block(self, name: str, blocked: bool) -> None:
+        """Every producer of that destination hears of it."""
+        log = self.log(name)
+        log.blocked = blocked
+        for peer in self.peers:
+            for number, session in peer.sessions.items():
+                for producer, (other, _) in session.producers.items():
+                    if other is log and blocked:
+                        peer.send(number, frames.Block(producer, "destination-full", "the fake is full"))
+                    elif other is log:
+                        peer.send(number, frames.Unblock(producer))
 
     def log(self, name: str, kind: DestinationKind = DestinationKind.ANY) -> Log:
         if name not in self.logs:
@@ -214,12 +233,14 @@ class FakePeer:
             case frames.Request():
                 self._on_request(frame)
             case frames.SessionOpen():
-                self.sessions[number] = Session(frame.identity or self.broker.next_id())
+                self.sessions[number] = Session(frame.identity or self.broker.next_id(), frame.transacted)
                 self.send(number, frames.SessionOpened(self.sessions[number].identity))
             case frames.SessionClose():
                 self._on_session_close(number)
             case frames.ProducerOpen() | frames.Publish() | frames.ProducerClose():
                 self._on_producing(number, self.sessions[number], frame, payload)
+            case frames.Commit():
+                on_commit(self, number, self.sessions[number], frame, payload)
             case _:
                 self._on_consuming(number, self.sessions[number], frame)
 
@@ -227,6 +248,11 @@ class FakePeer:
         if frame.command == "echo":
             result: Any = frame.arguments
             self.send(0, frames.Reply(frame.number, "", "", result), b"payload")
+        elif frame.command == "destination.create" and frame.arguments.get("temporary"):
+            name = f"temporary.{frame.number}.{self.broker.next_id().hex()}"
+            kinds = {"queue": DestinationKind.QUEUE, "topic": DestinationKind.TOPIC}
+            self.broker.log(name, kinds[frame.arguments["kind"]])
+            self.send(0, frames.Reply(frame.number, "", "", {"name": name}))
         elif frame.command != "silence":
             self.send(0, frames.Reply(frame.number, "unknown-command", f"no command {frame.command}"))
 
@@ -297,6 +323,8 @@ class FakePeer:
                 session.consumers[consumer].limit = limit
             case frames.Settle(consumer=consumer) if consumer in session.consumers:
                 self._on_settle(number, session, session.consumers[consumer], frame)
+            case frames.Recover(consumer=consumer) if consumer in session.consumers:
+                on_recover(self, number, session, frame)
             case frames.ConsumerClose(consumer=consumer) if consumer in session.consumers:
                 self._on_consumer_close(number, session, session.consumers.pop(consumer), frame.unsubscribe)
             case _:
@@ -344,11 +372,8 @@ class FakePeer:
             for position in range(low, high):
                 if subscription.held.get(position) != holder:
                     lost.add(position, position + 1)
-                elif frame.outcome == Outcome.RELEASE:
-                    subscription.give_back(position)
-                elif frame.outcome == Outcome.RETURN:
-                    subscription.give_back(position)
-                    subscription.redeliveries[position] -= 1
+                elif frame.outcome in (Outcome.RELEASE, Outcome.RETURN):
+                    subscription.give_back(position, counted=frame.outcome == Outcome.RELEASE)
                 else:
                     del subscription.held[position]
                     subscription.settled.add(position, position + 1)

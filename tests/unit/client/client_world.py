@@ -101,17 +101,22 @@ class World:
                     self.dialling = True
                 case events.CloseTransport():
                     self.drop_link()
-                case events.Confirmed(producer=producer, sequence=sequence):
-                    assert self.confirmed[producer] < sequence <= len(self.sent[producer])
-                    self.confirmed[producer] = sequence
-                case events.MessagesArrived(consumer=consumer):
-                    self.applications[consumer].arrived(command)
-                case events.PositionsLost(consumer=consumer):
-                    self.applications[consumer].lost(command)
                 case events.ConnectionFailed(error=error):
                     raise error
-                case events.SessionEnded() | events.ProducerEnded() | events.ConsumerEnded() | events.Refused():
-                    self.ended.append(command)
+                case _:
+                    self.notify(command)
+
+    def notify(self, command: events.Command) -> None:
+        match command:
+            case events.Confirmed(producer=producer, sequence=sequence):
+                assert self.confirmed[producer] < sequence <= len(self.sent[producer])
+                self.confirmed[producer] = sequence
+            case events.MessagesArrived(consumer=consumer):
+                self.applications[consumer].arrived(command)
+            case events.PositionsLost(consumer=consumer):
+                self.applications[consumer].lost(command)
+            case events.SessionEnded() | events.ProducerEnded() | events.ConsumerEnded() | events.Refused():
+                self.ended.append(command)
 
     def drop_link(self) -> None:
         if self.link is not None:

@@ -113,6 +113,10 @@ class ConnectionMachine:
                 self._session(event.session).publish(event, outlet)
             case events.Settle():
                 self._session(event.session).settle(event, outlet)
+            case events.Commit():
+                self._session(event.session).commit(event, outlet)
+            case events.Recover():
+                self._session(event.session).recover(event, outlet)
             case events.Tick():
                 self._on_tick(now)
             case events.OpenSession() | events.CloseSession():
@@ -191,7 +195,9 @@ class ConnectionMachine:
         if len(self._sessions) >= SESSIONS_MAX:
             raise LocalProtocolError(f"more than {SESSIONS_MAX:,} sessions in one connection; close some")
         self._session_last = event.session
-        session = self._sessions[event.session] = SessionWindow(event.session)
+        session = self._sessions[event.session] = SessionWindow(
+            event.session, transacted=event.transacted
+        )
         if self.state is State.READY:
             session.open(self._outlet)
 

@@ -11,15 +11,18 @@
 - A released position may come back once its release was sent; its coming answers the release.
 - On resuming, the consumer names as held also what it has settled without an answer: else the broker might give it to
   somebody else before the settlement, which follows, arrives.
+- Recovery: all that is held goes back, and nothing is handed out until the broker has answered: it comes again then.
+  Should the link be cut meanwhile, all of it is named as held, and the recovery asked for again.
+- A commit (`core.client.transaction`) settles positions that stay held until it is answered.
 - At most `UNANSWERED_MAX` settlements are unanswered; what is settled meanwhile gathers, and gives no credit.
 """
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from angarium.core.client import events
 from angarium.core.client.outlet import Outlet
+from angarium.core.client.settlements import GIVEN_BACK, Barrier, Unanswered
 from angarium.core.errors import LocalProtocolError, RemoteProtocolError
 from angarium.core.ranges import Range, RangeSet
 from angarium.core.wire import frames
@@ -33,35 +36,6 @@ DISPUTED_MAX = 4_096  # ranges; beyond it the oldest positions are forgotten
 _NOT_SENT = 1 << 63  # above every settlement's number
 _NO_LIMIT = -1
 _OUTCOMES = tuple(Outcome)  # iterating over the enumeration itself is slow
-_GIVEN_BACK = (Outcome.RELEASE, Outcome.RETURN)
-
-
-@dataclass(slots=True)
-class Unanswered:
-    number: int
-    outcome: Outcome
-    ranges: RangeSet
-
-
-class Barrier:
-    """One `Sync`: counts the consumers that still owe settlements to it."""
-
-    __slots__ = ("remaining", "session", "token")
-
-    def __init__(self, session: int, token: int) -> None:
-        self.session = session
-        self.token = token
-        self.remaining = 0
-
-    def passed(self, outlet: Outlet) -> None:
-        self.remaining -= 1
-        if self.remaining == 0:
-            outlet.tell(events.Synced(self.session, self.token))
-
-    def failed(self, code: str, reason: str, outlet: Outlet) -> None:
-        if self.remaining > 0:
-            self.remaining = 0  # never passed any more
-            outlet.tell(events.Synced(self.session, self.token, code, reason))
 
 
 class ConsumerWindow:
@@ -79,22 +53,23 @@ class ConsumerWindow:
         self._unanswered: deque[Unanswered] = deque()
         self._settle_number = 0  # of the last Settle
         self._barriers: list[tuple[Barrier, int]] = []  # passed once that Settle is answered
+        self._recover_number = 0  # of the last Recover
+        self._recalled: RangeSet | None = None  # was held when Recover was asked for, until it is answered
+        self._seen: list[Range] = []  # of that, what the application had in its hands
+        self._is_recover_sent = False  # on the present connection
+        self._committing: RangeSet = RangeSet()  # of what is held: being settled by a commit
         self._position_next = -1  # one past the highest received
         self._position_start = -1  # until something is received: where the broker said that it begins
         self._was_asked = False  # ConsumerOpen was sent, on whatever connection
         self._is_asked = False  # ConsumerOpen was sent on the present connection
-        self._is_open = False  # ... and answered
+        self.is_open = False  # ... and answered
+        self.end: tuple[str, str] | None = None  # code and reason, once it has ended
         self.is_close_wanted = False
         self._is_close_sent = False  # on the present connection
         self.unsubscribes = False
         self._received = 0  # since ConsumerOpen
         self._limit = 0  # last credit given
         self._limit_max = 0  # highest credit given since ConsumerOpen
-
-    @property
-    def is_open(self) -> bool:
-        """On the present connection."""
-        return self._is_open
 
     @property
     def is_clean(self) -> bool:
@@ -106,7 +81,7 @@ class ConsumerWindow:
     def open(self, outlet: Outlet) -> None:
         resumed, request = self._was_asked, self._request
         self._was_asked = self._is_asked = True
-        self._is_open = self._is_close_sent = False
+        self.is_open = self._is_close_sent = self._is_recover_sent = False
         self._received = 0
         # Resumed, the first credit says that all is told: it has to come, whatever it is.
         self._limit_max = 0 if resumed else self._limit_now()
@@ -115,6 +90,7 @@ class ConsumerWindow:
             self.number, request.destination, request.destination_kind, request.subscription, request.start,
             self._limit_max, resumed, list(self._known()) if resumed else [],
             self._position_start if self._position_next < 0 else self._position_next,
+            b"", request.selector, request.shared, request.durable, request.no_local, request.exclusive,
         )  # fmt: skip
         outlet.send(self.session, frame)
         for item in self._unanswered:
@@ -122,27 +98,55 @@ class ConsumerWindow:
         self.flush(outlet)
 
     def disconnected(self) -> None:
-        self._is_asked = self._is_open = False
+        self._is_asked = self.is_open = False
 
     def settle(self, request: events.Settle, outlet: Outlet) -> None:
-        asked = RangeSet()
         outcomes = ((Outcome.SETTLE, request.settled), (Outcome.REJECT, request.rejected),
                     (Outcome.RELEASE, request.released), (Outcome.RETURN, request.returned))  # fmt: skip
-        for _, ranges in outcomes:
-            for low, high in ranges:
-                if low >= high or asked.gaps(low, high) != [(low, high)] or self.held.gaps(low, high):
-                    raise LocalProtocolError(
-                        f"consumer {self.number} on '{self._request.destination}': positions {low} to {high - 1} are "
-                        "not all held; settle each message once"
-                    )
-                asked.add(low, high)
+        self.check_held([part for _, ranges in outcomes for part in ranges])
         for outcome, ranges in outcomes:
             gathered = self._gathered[outcome]
             for low, high in ranges:
                 self.held.remove(low, high)
                 gathered.add(low, high)
-                if outcome not in _GIVEN_BACK:
+                if outcome not in GIVEN_BACK:
                     self._owed.add(low, high)
+        self.flush(outlet)
+
+    def check_held(self, ranges: Iterable[Range]) -> None:
+        """Raise unless each of these positions is named once, held, and in no commit."""
+        asked = RangeSet(self._committing)
+        for low, high in ranges:
+            if low >= high or asked.gaps(low, high) != [(low, high)] or self.held.gaps(low, high):
+                raise LocalProtocolError(
+                    f"consumer {self.number} on '{self._request.destination}': positions {low} to {high - 1} are "
+                    "not all held; settle each message once"
+                )
+            asked.add(low, high)
+
+    def commits(self, ranges: Iterable[Range]) -> None:
+        """A commit is to settle these; none: it does no more."""
+        self._committing = RangeSet(ranges)
+
+    def committed(self, ranges: Iterable[Range], outlet: Outlet) -> None:
+        self._committing = RangeSet()
+        for low, high in ranges:
+            self.held.remove(low, high)
+        self.flush(outlet)
+
+    def recover(self, unseen: Iterable[Range], outlet: Outlet) -> None:
+        """Give back all that is held; what is not `unseen` with a higher redelivery count."""
+        if self._recalled is not None or self._committing:
+            raise LocalProtocolError(f"consumer {self.number}: a recovery or commit is not answered yet")
+        if not self._was_asked or self.is_closing:  # nothing is held, or it goes back with the close
+            outlet.tell(events.Recovered(self.session, self.number))
+            return
+        seen = RangeSet(self.held)
+        for low, high in unseen:
+            seen.remove(low, high)
+        self._recalled, self._seen, self.held = self.held, list(seen), RangeSet()
+        self._recover_number += 1
+        self._is_recover_sent = False
         self.flush(outlet)
 
     def set_prefetch(self, prefetch: int, outlet: Outlet) -> None:
@@ -175,7 +179,7 @@ class ConsumerWindow:
         sent = [item for outcome in _OUTCOMES if self._gathered[outcome] for item in self._number_gathered(outcome)]
         is_stuck = any(self._gathered.values())
         limit = self._limit_now()
-        if limit == self._limit or (is_stuck and limit > self._limit):
+        if limit == self._limit or (is_stuck and limit > self._limit) or self._recalled is not None:
             limit = _NO_LIMIT
         else:
             self._limit, self._limit_max = limit, max(self._limit_max, limit)
@@ -186,6 +190,9 @@ class ConsumerWindow:
             outlet.send(self.session, frames.Credit(self.number, limit))
         if is_stuck:
             return
+        if self._recalled is not None and not self._is_recover_sent:
+            self._is_recover_sent = True
+            outlet.send(self.session, frames.Recover(self.number, self._recover_number, self._seen))
         if self._barriers:
             last = self._settle_number
             self._barriers = [(barrier, last if n == _NOT_SENT else n) for barrier, n in self._barriers]
@@ -217,9 +224,9 @@ class ConsumerWindow:
 
     def _known(self) -> RangeSet:
         """What the broker must take for ours when we resume. What we have released may be somebody else's by now."""
-        known = RangeSet(self.held)
+        known = RangeSet(self._recalled if self._recalled is not None else self.held)
         known_parts: list[Iterable[Range]] = [
-            item.ranges for item in self._unanswered if item.outcome not in _GIVEN_BACK
+            item.ranges for item in self._unanswered if item.outcome not in GIVEN_BACK
         ]
         known_parts += self._gathered.values()
         for ranges in known_parts:
@@ -230,18 +237,20 @@ class ConsumerWindow:
     # -- from the broker -------------------------------------------------------------------------
 
     def on_opened(self, frame: frames.ConsumerOpened, outlet: Outlet) -> None:
-        if not self._is_asked or self._is_open:
+        if not self._is_asked or self.is_open:
             raise self._violation("unexpected-frame", "opened, and did not ask to be")
-        self._is_open = True
+        self.is_open = True
         self._position_start = frame.position
-        lost = [part for low, high in frame.lost for part in self.held.remove(low, high)]
+        # What a commit settles may be lost because it was committed: its answer will tell.
+        gone = [part for low, high in frame.lost for part in self._committing.gaps(low, high)]
+        lost = [part for low, high in gone for part in self.held.remove(low, high)]
         if lost:
             outlet.tell(events.PositionsLost(self.session, self.number, lost))
         outlet.tell(events.ConsumerReady(self.session, self.number))
         self.flush(outlet)
 
     def on_deliver(self, frame: frames.Deliver, payload: bytes, outlet: Outlet) -> None:
-        if not self._is_open:
+        if not self.is_open:
             raise self._violation("unexpected-frame", "sent Deliver before ConsumerOpened")
         batch = Batch.parse(payload)
         low, high = frame.position, frame.position + batch.count
@@ -257,12 +266,12 @@ class ConsumerWindow:
                 f"delivered {batch.count} messages after {self._received}, with credit for {self._limit_max}",
             )
         self._received += batch.count
-        if self.is_closing:  # they go back with the close
+        if self.is_closing or self._recalled is not None:  # they go back with the close, or the recovery
             return
         asked = frame.ranges or [(low, high)]
         fresh = [part for whole in asked for gap in self.held.gaps(*whole) for part in self._owed.gaps(*gap)]
         self._answer_releases(fresh)
-        for outcome in _GIVEN_BACK:
+        for outcome in GIVEN_BACK:
             fresh = [part for gap in fresh for part in self._gathered[outcome].gaps(*gap)]
         self._position_next = max(self._position_next, asked[-1][1])
         for a, b in fresh:
@@ -289,7 +298,7 @@ class ConsumerWindow:
 
     def _answer_releases(self, fresh: list[Range]) -> None:
         for item in self._unanswered:
-            if item.outcome in _GIVEN_BACK:
+            if item.outcome in GIVEN_BACK:
                 for low, high in fresh:
                     item.ranges.remove(low, high)
 
@@ -299,7 +308,7 @@ class ConsumerWindow:
             for a, b in self._disputed.remove(low, high):
                 self._gathered[Outcome.SETTLE].add(a, b)
             for item in self._unanswered:
-                if item.outcome not in _GIVEN_BACK:
+                if item.outcome not in GIVEN_BACK:
                     for a, b in item.ranges.overlap(low, high):
                         self._gathered[item.outcome].add(a, b)
         self.flush(outlet)
@@ -312,13 +321,13 @@ class ConsumerWindow:
         lost: list[Range] = []
         while self._unanswered and self._unanswered[0].number <= frame.number:
             item = self._unanswered.popleft()
-            if item.outcome not in _GIVEN_BACK:  # a release that is lost was done by an earlier sending of it
+            if item.outcome not in GIVEN_BACK:  # a release that is lost was done by an earlier sending of it
                 lost += [part for low, high in frame.lost for part in item.ranges.remove(low, high)]
         for low, high in lost:
             self._disputed.add(low, high)
         while len(self._disputed) > DISPUTED_MAX:
             self._disputed.remove(*(self._disputed.first() or (0, 0)))
-        still = [item.ranges for item in self._unanswered if item.outcome not in _GIVEN_BACK]
+        still = [item.ranges for item in self._unanswered if item.outcome not in GIVEN_BACK]
         still += [self._gathered[Outcome.SETTLE], self._gathered[Outcome.REJECT], self._disputed]
         self._owed = RangeSet(part for ranges in still for part in ranges)
         if lost:
@@ -329,8 +338,17 @@ class ConsumerWindow:
             barrier.passed(outlet)
         self.flush(outlet)
 
+    def on_recovered(self, frame: frames.Recovered, outlet: Outlet) -> None:
+        if frame.number > self._recover_number:
+            raise self._violation("bad-number", f"answered recovery {frame.number} of {self._recover_number}")
+        if self._recalled is not None and frame.number == self._recover_number:
+            self._recalled, self._seen = None, []
+            outlet.tell(events.Recovered(self.session, self.number))
+            self.flush(outlet)
+
     def ended(self, code: str, reason: str, outlet: Outlet) -> None:
         """With an empty code, earlier settlements are durable; else nobody knows."""
+        self.end = (code or "consumer-closed", reason or "the consumer was closed")
         for barrier, _ in self._barriers:
             if code:
                 barrier.failed(code, reason, outlet)

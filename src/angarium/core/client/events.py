@@ -82,6 +82,7 @@ class CloseConnection:
 @dataclass(frozen=True, slots=True)
 class OpenSession:
     session: int
+    transacted: bool = False  # it sends and settles by `Commit`
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,11 @@ class OpenConsumer:
     prefetch: int  # messages held unsettled at most
     subscription: str = ""
     start: Start = Start.NEXT
+    selector: str = ""
+    shared: bool = False
+    durable: bool = True  # of a named subscription
+    no_local: bool = False
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +159,24 @@ class Settle:
     rejected: Sequence[Range] = ()
     released: Sequence[Range] = ()
     returned: Sequence[Range] = ()  # as if they had never been delivered
+
+
+@dataclass(frozen=True, slots=True)
+class Recover:
+    """Give back all that the consumer holds. Ends in `Recovered`; until then nothing arrives."""
+
+    session: int
+    consumer: int
+    unseen: Sequence[Range] = ()  # not yet in the application's hands: goes back as if never delivered
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """All of this or nothing, in a transacted session. Ends in `Committed` or `Aborted`."""
+
+    session: int
+    publishes: Sequence[tuple[int, Sequence[Gathered]]]  # producer, messages: each part at most one batch
+    settles: Sequence[tuple[int, Sequence[Range]]]  # consumer, positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +200,7 @@ class Request:
 Event = (
     Connected | Disconnected | FramesReceived | InputViolated | WritingPaused | WritingResumed | Tick
     | OpenConnection | CloseConnection | OpenSession | CloseSession | Sync | OpenProducer | Publish | CloseProducer
-    | OpenConsumer | SetPrefetch | Settle | CloseConsumer | Request
+    | OpenConsumer | SetPrefetch | Settle | Recover | Commit | CloseConsumer | Request
     | StreamRequest
 )  # fmt: skip
 
@@ -351,6 +375,28 @@ class SettlementsLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was held has gone back; it may arrive again from now on."""
+
+    session: int
+    consumer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """Nothing of the commit was done. What it was to settle is still held: recover it."""
+
+    session: int
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerEnded:
     """Empty code: as asked."""
 
@@ -384,7 +430,8 @@ Command = (
     | ConnectionReady | ConnectionLost | ConnectionFailed | ConnectionClosed
     | SessionReady | SessionEnded | Synced
     | ProducerReady | Confirmed | Refused | ProducerEnded | Blocked | Unblocked
-    | ConsumerReady | MessagesArrived | PositionsLost | SettlementsLost | ConsumerEnded
+    | ConsumerReady | MessagesArrived | PositionsLost | SettlementsLost | Recovered | ConsumerEnded
+    | Committed | Aborted
     | RequestAnswered | RequestLost
     | StreamNotice
 )  # fmt: skip

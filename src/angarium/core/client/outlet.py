@@ -21,8 +21,9 @@ class Outlet:
     def send(self, session: int, frame: Frame) -> None:
         self._buffers.append(encode_head(session, frame))
 
-    def send_with(self, session: int, frame: Frame, payload: bytes) -> None:
-        self._buffers += (encode_head(session, frame, len(payload)), payload)
+    def send_with(self, session: int, frame: Frame, *payload: bytes) -> None:
+        """The payload may come in parts: they leave one after the other."""
+        self._buffers += (encode_head(session, frame, sum(map(len, payload))), *payload)
 
     def send_encoded(self, frame: bytes) -> None:
         self._buffers.append(frame)

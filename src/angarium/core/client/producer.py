@@ -77,6 +77,7 @@ class ProducerWindow:
         self._waiting: deque[Gathered] = deque()
         self._in_flight: list[InFlight] = []  # ascending, at most IN_FLIGHT_MAX
         self._refused = RangeSet()  # of sequences in flight
+        self.end: tuple[str, str] | None = None  # code and reason, once it has ended
         self.doom = ""  # why the next batch can never be sent: it is to end when nothing is in flight
 
     @property
@@ -115,8 +116,22 @@ class ProducerWindow:
     def disconnected(self) -> None:
         self.is_open = self._is_asked = False
 
-    def release(self) -> None:
+    def reserve(self, count: int) -> int:
+        """The sequences of a commit's batch; returns the first."""
+        first = self._sequence_next
+        self._sequence_next += count
+        return first
+
+    def unreserve(self, count: int) -> None:
+        """That commit was aborted: the next one gets them."""
+        self._sequence_next -= count
+
+    def committed(self) -> None:
+        self.confirmed = self._sequence_next - 1
+
+    def release(self, code: str, reason: str) -> None:
         """The producer has ended: its batches no longer count."""
+        self.end = (code or "producer-closed", reason or "the producer was closed")
         self._unconfirmed.total -= sum(len(item.batch) for item in self._in_flight)
         self._in_flight = []
         self._waiting.clear()

@@ -8,11 +8,13 @@ application is owed its confirms. Frames for a producer or consumer that has end
 are ignored; numbers that never existed are violations.
 """
 from angarium.core.client import events, stream_events
-from angarium.core.client.consumer import Barrier, ConsumerWindow, check_prefetch
+from angarium.core.client.consumer import ConsumerWindow, check_prefetch
 from angarium.core.client.outlet import Outlet
 from angarium.core.client.producer import ProducerWindow, UnconfirmedBytes
+from angarium.core.client.settlements import Barrier
 from angarium.core.client.stream_events import StreamRequest
 from angarium.core.client.streams import SessionStreams, StreamFrame
+from angarium.core.client.transaction import TransactionWindow
 from angarium.core.errors import LocalProtocolError, RemoteProtocolError
 from angarium.core.wire import frames
 
@@ -22,8 +24,9 @@ SYNCS_MAX = 1_000
 
 
 class SessionWindow:
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, *, transacted: bool = False) -> None:
         self.number = number
+        self._transaction = TransactionWindow(number) if transacted else None
         self.identity = b""
         self.closes_at: float | None = None  # a closing session gives up then
         self.is_ended = False
@@ -42,11 +45,13 @@ class SessionWindow:
 
     def open(self, outlet: Outlet) -> None:
         self._is_asked = True
-        outlet.send(self.number, frames.SessionOpen(self.identity))
+        outlet.send(self.number, frames.SessionOpen(self.identity, self._transaction is not None))
 
     def disconnected(self, outlet: Outlet) -> None:
         self._is_asked = self._is_open = self._is_close_sent = False
         self._streams.disconnected()
+        if self._transaction is not None:
+            self._transaction.disconnected()
         for producer in self._producers.values():
             producer.disconnected()
         for number, consumer in list(self._consumers.items()):
@@ -72,7 +77,8 @@ class SessionWindow:
         reason = (
             f"session {self.number} did not close in time ({link}): {unconfirmed:,} "
             f"{'message is' if unconfirmed == 1 else 'messages are'} not confirmed, the settlements of "
-            f"{unanswered} {'consumer' if unanswered == 1 else 'consumers'} not answered; "
+            f"{unanswered} {'consumer' if unanswered == 1 else 'consumers'} not answered"
+            f"{', nor the commit' if self._transaction is not None and not self._transaction.is_idle else ''}; "
             "they may have been stored or not"
         )
         if self._is_open and not self._is_close_sent:
@@ -95,6 +101,7 @@ class SessionWindow:
 
     def publish(self, event: events.Publish, outlet: Outlet) -> None:
         self._check_taking()
+        self._check_transacted("Publish", False)
         self._our_producer(event.producer).publish(event.messages, outlet)
         self._end_doomed(outlet)
 
@@ -118,7 +125,20 @@ class SessionWindow:
         if self._is_open:
             consumer.open(outlet)
 
+    def commit(self, event: events.Commit, outlet: Outlet) -> None:
+        self._check_taking()
+        transaction = self._check_transacted("Commit", True)
+        publishes = [(self._our_producer(number), list(parts)) for number, parts in event.publishes]
+        settles = [(self._our_consumer(number), list(ranges)) for number, ranges in event.settles]
+        assert transaction is not None
+        transaction.commit(publishes, settles, outlet)
+
+    def recover(self, event: events.Recover, outlet: Outlet) -> None:
+        self._our_consumer(event.consumer).recover(event.unseen, outlet)
+
     def settle(self, event: events.Settle, outlet: Outlet) -> None:
+        if event.settled or event.rejected or event.released:
+            self._check_transacted("Settle", False)
         self._our_consumer(event.consumer).settle(event, outlet)
 
     def set_prefetch(self, event: events.SetPrefetch, outlet: Outlet) -> None:
@@ -180,6 +200,12 @@ class SessionWindow:
         if self.closes_at is not None:
             raise LocalProtocolError(f"session {self.number} is closing")
 
+    def _check_transacted(self, what: str, wanted: bool) -> TransactionWindow | None:
+        if (self._transaction is not None) is not wanted:
+            kind = "transacted" if self._transaction is not None else "not transacted"
+            raise LocalProtocolError(f"session {self.number} is {kind}: it has no {what}")
+        return self._transaction
+
     # -- from the broker -------------------------------------------------------------------------
 
     def receive(self, frame: frames.Frame, payload: bytes, outlet: Outlet) -> None:
@@ -197,10 +223,17 @@ class SessionWindow:
             self._to_consumer(frame, payload, outlet)
         elif isinstance(frame, StreamFrame):
             self._streams.receive(frame, payload, outlet)
+        elif isinstance(frame, frames.Committed | frames.Aborted) and self._transaction is not None:
+            if isinstance(frame, frames.Committed):
+                self._transaction.on_committed(frame, outlet)
+            else:
+                self._transaction.on_aborted(frame, outlet)
         else:
             raise RemoteProtocolError(
                 "unexpected-frame", f"session {self.number}: {type(frame).__name__} is not for clients"
             )
+        if self._transaction is not None:
+            self._transaction.pump(outlet)
         self._close_if_drained(outlet)
 
     def _on_opened(self, frame: frames.SessionOpened, outlet: Outlet) -> None:
@@ -242,7 +275,7 @@ class SessionWindow:
                 producer.on_unblock(outlet)
             case frames.ProducerClosed():
                 del self._producers[frame.producer]
-                producer.release()
+                producer.release(frame.code, frame.reason)
                 outlet.tell(events.ProducerEnded(self.number, frame.producer, frame.code, frame.reason))
         self._unconfirmed.feed_starved(outlet)
         self._end_doomed(outlet)
@@ -252,7 +285,7 @@ class SessionWindow:
             if producer.has_in_flight:  # those get their confirms first
                 continue
             del self._producers[number]
-            producer.release()
+            producer.release("message-too-long", producer.doom)
             outlet.send(self.number, frames.ProducerClose(number))
             outlet.tell(events.ProducerEnded(self.number, number, "message-too-long", producer.doom))
 
@@ -270,6 +303,8 @@ class SessionWindow:
                 consumer.on_deliver(frame, payload, outlet)
             case frames.Settled():
                 consumer.on_settled(frame, outlet)
+            case frames.Recovered():
+                consumer.on_recovered(frame, outlet)
             case frames.ConsumerOpened():
                 consumer.on_opened(frame, outlet)
                 self._streams.consumer_opened(frame.consumer)
@@ -282,8 +317,10 @@ class SessionWindow:
     # -- the end ---------------------------------------------------------------------------------
 
     def _is_drained(self) -> bool:
-        return all(producer.is_idle for producer in self._producers.values()) and all(
-            consumer.is_clean for consumer in self._consumers.values()
+        return (
+            all(producer.is_idle for producer in self._producers.values())
+            and all(consumer.is_clean for consumer in self._consumers.values())
+            and (self._transaction is None or self._transaction.is_idle)
         )
 
     def _end_if_drained(self, outlet: Outlet) -> None:
@@ -309,8 +346,8 @@ class SessionWindow:
 _ProducerFrame = (
     frames.ProducerOpened | frames.Confirm | frames.Refuse | frames.Block | frames.Unblock | frames.ProducerClosed
 )
-_ConsumerFrame = frames.ConsumerOpened | frames.Deliver | frames.Settled | frames.ConsumerClosed
+_ConsumerFrame = frames.ConsumerOpened | frames.Deliver | frames.Settled | frames.Recovered | frames.ConsumerClosed
 _PRODUCER_FRAMES = (
     frames.Confirm, frames.ProducerOpened, frames.Refuse, frames.Block, frames.Unblock, frames.ProducerClosed,
 )  # fmt: skip
-_CONSUMER_FRAMES = (frames.Deliver, frames.Settled, frames.ConsumerOpened, frames.ConsumerClosed)
+_CONSUMER_FRAMES = (frames.Deliver, frames.Settled, frames.ConsumerOpened, frames.ConsumerClosed, frames.Recovered)
