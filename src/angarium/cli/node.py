@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from angarium.cli import failure, output
+from angarium.core.wire.frames import PORT_DEFAULT
 
 if TYPE_CHECKING:
     from angarium.node.broker import ReadyInfo
@@ -20,7 +21,9 @@ ConfigArgument = Annotated[Path | None, typer.Argument(metavar="FILE", help="Set
 Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Directory of the store.", show_default="var")]
 Listen = Annotated[
     str | None,
-    typer.Option("--listen", metavar="HOST:PORT", help="Where clients connect.", show_default="127.0.0.1:4560"),
+    typer.Option(
+        "--listen", metavar="HOST:PORT", help="Where clients connect.", show_default=f"127.0.0.1:{PORT_DEFAULT}"
+    ),
 ]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name of the node, for people.")]
 
@@ -48,7 +51,7 @@ def command_as_called() -> str:
 
 def _announce(ready: "ReadyInfo") -> None:
     command = command_as_called()
-    option = "" if ready.address == "angarium://127.0.0.1:4560" else f" --address {ready.address}"
+    option = "" if ready.address == f"angarium://127.0.0.1:{PORT_DEFAULT}" else f" --address {ready.address}"
     recovered = f"  {ready.recovered}\n" if ready.recovered else ""
     text = (
         f"angarium ready on {ready.address}, data in {ready.data}, node {ready.name}\n"

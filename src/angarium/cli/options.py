@@ -9,8 +9,10 @@ import typer
 
 import angarium
 from angarium.admin.administration import Administration
+from angarium.client.blocking_loop import new_loop
+from angarium.core.wire.frames import PORT_DEFAULT
 
-ADDRESS_DEFAULT = "angarium://localhost:4560"
+ADDRESS_DEFAULT = f"angarium://localhost:{PORT_DEFAULT}"
 CONNECT_S_MAX = 3.0  # long enough for a broker that is just starting, short enough for a person who mistyped
 COMPLETION_S_MAX = 1.0  # the shell waits for us at every press of the tab key
 COMPLETION_COUNT_MAX = 100  # names offered: nobody reads more
@@ -71,17 +73,8 @@ def run(work: Callable[[], Awaitable[Result]]) -> Result:
     async def main() -> Result:
         return await work()
 
-    with asyncio.Runner(loop_factory=_new_loop) as runner:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(main())
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:  # a platform without it: slower, not different
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
 
 
 @asynccontextmanager

@@ -29,11 +29,11 @@ from angarium.core.errors import ConfigError
 from angarium.core.ids import SITE_MAX
 from angarium.core.session.events import SessionSettings
 from angarium.core.stream.events import StreamSettings
+from angarium.core.wire.frames import PORT_DEFAULT
 from angarium.runtime.disk import DiskSettings
 from angarium.runtime.listener import ListenerSettings
 from angarium.store.settings import StoreSettings
 
-DEFAULT_PORT = 4560
 ENVIRONMENT_PREFIX = "ANGARIUM_"
 _MAY_BE_ZERO = (
     "node.site", "destination.resume_grace_s", "disk.patience_s", "listener.output_bytes_low", "store.ballast_bytes",
@@ -46,7 +46,7 @@ class NodeSettings:
     # What people call this node, in logs and `status`. Empty: the host's name.
     name: str = ""
     # Where clients connect. Loopback by default: opening it to a network is a decision. Port 0 lets the system choose.
-    listen: str = f"127.0.0.1:{DEFAULT_PORT}"
+    listen: str = f"127.0.0.1:{PORT_DEFAULT}"
     # Where the store lives. One node at a time may use it.
     data: str = "var"
     # Part of every id made here; give sites that exchange messages different numbers.
@@ -81,9 +81,9 @@ def parse_address(text: str) -> tuple[str, int]:
     """`host:port`, `host` or `[v6]:port`."""
     host, colon, port = text.rpartition(":")
     if not colon or (host and ":" in host and not host.startswith("[")):
-        host, port = text, str(DEFAULT_PORT)
+        host, port = text, str(PORT_DEFAULT)
     if not (port.isascii() and port.isdigit()) or int(port) > 65_535 or not host:
-        raise ConfigError(f"node.listen {text!r}: use HOST:PORT, for example 127.0.0.1:{DEFAULT_PORT}")
+        raise ConfigError(f"node.listen {text!r}: use HOST:PORT, for example 127.0.0.1:{PORT_DEFAULT}")
     return host.strip("[]"), int(port)
 
 

@@ -29,8 +29,6 @@ READ_BYTES = MIB
 
 
 @dataclass(frozen=True, slots=True)
-
-
 class Found:
     head: Head
     segment: int
@@ -42,8 +40,6 @@ class Found:
 
 
 @dataclass(slots=True)
-
-
 class Recovered:
     """Where writing goes on, and what is to be replayed: for each segment in order, its groups' operations."""
 

@@ -199,7 +199,7 @@ def test_everything_that_waits_ends_with_a_connection_that_fails(run: Runner) ->
                 await connection.request("silence")
 
             tasks = [asyncio.create_task(work()) for work in (confirm, consume, session.flush, request)]
-            await asyncio.sleep(0.05)
+            await until(lambda: len(consumer._waiters) == 1 and len(connection._requests) == 1)
             server.links[0].peer.send(0, Failure("version-unsupported", "upgrade"))
             server.write_all()
             results = await asyncio.gather(*tasks, return_exceptions=True)

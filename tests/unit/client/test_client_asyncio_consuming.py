@@ -279,7 +279,7 @@ def test_several_tasks_share_a_consumer(run: Runner) -> None:
                 await message.settle()
 
         tasks = [asyncio.create_task(work()) for _ in range(3)]
-        await asyncio.sleep(0.01)
+        await until(lambda: len(consumer._waiters) == 3)
         tasks[0].cancel()
         await session.send_many("orders", [b"%d" % n for n in range(200)])
         await until(lambda: len(bodies) == 200)
@@ -322,7 +322,7 @@ def test_a_busy_consumer_lets_others_run(run: Runner) -> None:
                 await asyncio.sleep(0)
 
         consumer = session.consume("orders", prefetch=3_000)
-        await asyncio.sleep(0.1)  # so that all lie ready
+        await until(lambda: consumer._unsettled == 3_000)  # so that all lie ready
         task = asyncio.create_task(other())
         for _ in range(3_000):
             message = await anext(consumer)

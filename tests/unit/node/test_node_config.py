@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from angarium.core.errors import ConfigError
 from angarium.core.session.events import SessionSettings
-from angarium.node.config import DEFAULT_PORT, NodeConfig, NodeSettings, config_as_toml, load_config, parse_address
+from angarium.core.wire.frames import PORT_DEFAULT
+from angarium.node.config import NodeConfig, NodeSettings, config_as_toml, load_config, parse_address
 
 _SEARCH = settings(
     max_examples=60, deadline=None, derandomize=True, database=None,
@@ -204,9 +205,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("127.0.0.1:4", ("127.0.0.1", 4)),
-        ("localhost", ("localhost", DEFAULT_PORT)),
+        ("localhost", ("localhost", PORT_DEFAULT)),
         ("[::1]:5", ("::1", 5)),
-        ("::1", ("::1", DEFAULT_PORT)),
+        ("::1", ("::1", PORT_DEFAULT)),
         ("0.0.0.0:0", ("0.0.0.0", 0)),
         ("h:65535", ("h", 65_535)),
     ],

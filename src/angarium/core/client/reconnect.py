@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from angarium.core.errors import LocalProtocolError
+from angarium.core.wire.frames import PORT_DEFAULT
 
-PORT_DEFAULT = 4560
 ADDRESSES_MAX = 64
 STABLE_AFTER_S = 1.0
 ATTEMPT_S_MIN = 0.1  # however little of a search's time is left

@@ -16,6 +16,7 @@ import msgspec
 from angarium.core.ranges import Range
 
 PROTOCOL_VERSION = 1
+PORT_DEFAULT = 4560  # where clients look for a broker
 
 
 class DestinationKind(IntEnum):
