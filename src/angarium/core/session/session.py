@@ -117,7 +117,7 @@ class Session:
         match frame:
             case frames.Publish(number):
                 return self._publish(number, frame, payload)
-            case frames.Settle(number) | frames.Credit(number):
+            case frames.Settle(number) | frames.Credit(number) | frames.Recover(number):
                 return self._for_consumer(number, frame, size_bytes)
             case frames.ProducerOpen(number):
                 self._check_free(self._producers, number, "producer")
@@ -304,7 +304,7 @@ class Session:
                 link = self._producers.get(number)
                 if link is None or link.state is not LinkState.OPEN:
                     return []
-            case frames.Settled(number):
+            case frames.Settled(number) | frames.Recovered(number):
                 if number not in self._consumers:
                     return []
             case frames.Reply():
