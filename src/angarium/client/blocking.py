@@ -6,6 +6,7 @@ ready as a whole: so neither costs a change of threads for each message. Whateve
 raises `Unavailable` when that is over; Ctrl-C ends it.
 """
 import atexit
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -142,6 +143,8 @@ class Session:
         self._connection = connection
         self._forget = forget
         self._sender = Sender(thread, session)
+        self._listeners: list[Listener] = []
+        self._turn = threading.Lock()  # of the listeners' callbacks
 
     def __repr__(self) -> str:
         return f"<blocking.Session {self._session.number}, {'open' if self._session.is_usable else 'closed'}>"
@@ -251,7 +254,10 @@ class Session:
         self, destination: Destination, callback: Callable[[asynchronous_message.Message], None], **options: Any
     ) -> Listener:
         """Call `callback` for each message, in a thread of its own; `options` are those of `consume`."""
-        return Listener(self.consume(destination, **options), callback)
+        self._listeners = [listener for listener in self._listeners if not listener.consumer.is_ended]
+        listener = Listener(self.consume(destination, **options), callback, self._turn)
+        self._listeners.append(listener)
+        return listener
 
     # -- acknowledging ---------------------------------------------------------------------------
 
@@ -343,6 +349,8 @@ class Session:
                 raise Unavailable(f"{error}; {left_count:,} more did not leave") if left_count else error from None
             self._sender.raise_unseen()
 
+        for listener in self._listeners:
+            listener.stop(limit_s)
         self._forget(self)
         self._thread.run(close())
 

@@ -158,6 +158,7 @@ class Consumer(Ready):
 
     def acknowledge(self, message: Message) -> None:
         """As the session's mode has it."""
+        self._session.check_usable()
         match self._session.acknowledge_mode:
             case "client" if not self._session.is_transacted:
                 self._session.acknowledge()

@@ -21,6 +21,7 @@ Properties = Mapping[str, Property]
 Body = bytes | bytearray | memoryview | str | Mapping[str, Value] | Sequence[Value] | None
 
 PERSISTENT: Literal["persistent"] = "persistent"
+NON_PERSISTENT = "NON_PERSISTENT"  # on the wire: as selectors have it
 TEXT, MAP, STREAM, PLAIN_MESSAGE = "text", "map", "stream", "plain"
 TIME_S_MAX = 1e10  # some 300 years
 _KINDS: dict[type, int] = {Queue: 1, Topic: 2}
@@ -81,7 +82,7 @@ def make_options(
         if delivery_mode != "non-persistent":
             reason = f"delivery_mode {delivery_mode!r}: use 'persistent' or 'non-persistent'"
             raise Rejected("bad-delivery-mode", reason)
-        headers["delivery_mode"] = delivery_mode
+        headers["delivery_mode"] = NON_PERSISTENT
     if group is not None:
         headers["group"] = _typed("group", group, str)
         announcements |= _GROUP

@@ -1,5 +1,6 @@
 """A listener: a callback for each message of a consumer, one after the other.
 
+The callbacks of one session never run at the same time, however many listeners it has: a turn is taken by `turn`.
 When the callback has returned, the message is settled in sessions that acknowledge `auto` or `duplicates-ok`; in the
 others the callback sees to that. When it raises, the message is released, to be delivered again with a higher
 count, unless it has an outcome; the error goes to the loop's exception handler, and the listener goes on.
@@ -18,8 +19,9 @@ Callback = Callable[[Message], Awaitable[None] | None]
 class Listener:
     """Made by `Session.listen`; use it with `async with`, or close it yourself."""
 
-    def __init__(self, consumer: Consumer, callback: Callback) -> None:
+    def __init__(self, consumer: Consumer, callback: Callback, turn: asyncio.Lock) -> None:
         self.consumer = consumer
+        self._turn = turn
         self.failures = 0  # callbacks that raised
         self._callback = callback
         self._is_idle = False  # it waits for a message
@@ -34,16 +36,22 @@ class Listener:
             self._is_idle = False
             if message is None:
                 return
-            try:
-                result = self._callback(message)
-                if result is not None:
-                    await result
-            except Exception as error:
-                self._failed(message, error)
-            else:
-                taken = self.consumer.taken
-                if taken is not None and taken.settles_by_itself:
-                    taken.asked()
+            async with self._turn:
+                await self._call(message)
+
+    async def _call(self, message: Message) -> None:
+        if message.lost:  # while it waited for its turn
+            return
+        try:
+            result = self._callback(message)
+            if result is not None:
+                await result
+        except Exception as error:
+            self._failed(message, error)
+        else:
+            taken = self.consumer.taken
+            if taken is not None and taken.settles_by_itself:
+                taken.asked()
 
     def _failed(self, message: Message, error: Exception) -> None:
         self.failures += 1
@@ -54,15 +62,19 @@ class Listener:
 
     async def close(self) -> None:
         """Let the callback that runs come to its end, then close the consumer. Raises what the consumer ended with."""
-        self._is_stopping = True
-        if asyncio.current_task() is self._task:
-            raise LocalProtocolError("a callback cannot close its own listener: it would wait for itself")
-        if self._is_idle:
-            self._task.cancel()
-        await asyncio.wait([self._task])
+        await self.stop()
         await self.consumer.close()
         if not self._task.cancelled() and isinstance(error := self._task.exception(), AngariumError):
             raise error
+
+    async def stop(self, timeout_s: float | None = None) -> None:
+        """No more callbacks; wait for the one that runs."""
+        if asyncio.current_task() is self._task:
+            raise LocalProtocolError("a callback cannot close its own listener or session: it would wait for itself")
+        self._is_stopping = True
+        if self._is_idle:
+            self._task.cancel()
+        await asyncio.wait([self._task], timeout=timeout_s)
 
     async def __aenter__(self) -> Self:
         return self

@@ -11,6 +11,7 @@ import msgspec
 
 from angarium.client.destination import Destination
 from angarium.client.fields import (
+    NON_PERSISTENT,
     PERSISTENT,
     MessageFields,
     decode_body,
@@ -190,7 +191,7 @@ class Message(msgspec.Struct, gc=False, eq=False):
     @property
     def delivery_mode(self) -> str:
         """`persistent` or `non-persistent`."""
-        return self._header("delivery_mode") or PERSISTENT
+        return "non-persistent" if self._header("delivery_mode") == NON_PERSISTENT else PERSISTENT
 
     @property
     def redelivery_count(self) -> int:

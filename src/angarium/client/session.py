@@ -80,6 +80,8 @@ class Session(Sends):
         self._sync_last = 0
         self.streams = StreamDesk(self)
         self._requester: Requester | None = None  # once there was a request
+        self._listeners: list[Listener] = []
+        self._turn = asyncio.Lock()  # of the listeners' callbacks
         self._is_closing = False
         self._error: AngariumError | None = None
         self._ended: asyncio.Future[None] = self.loop.create_future()
@@ -195,7 +197,10 @@ class Session(Sends):
     def listen(self, destination: Destination, callback: Callback, **options: Any) -> Listener:
         """Call `callback` (a function, or a coroutine function) for each message, one after the other; `options` are
         those of `consume`. See `client.listening` for what happens when it returns, or raises."""
-        return Listener(self.consume(destination, **options), callback)
+        self._listeners = [listener for listener in self._listeners if not listener.consumer.is_ended]
+        listener = Listener(self.consume(destination, **options), callback, self._turn)
+        self._listeners.append(listener)
+        return listener
 
     async def temporary_queue(self) -> Queue:
         """A queue of its own, which vanishes with the connection."""
@@ -310,6 +315,9 @@ class Session(Sends):
         and a send's failure that nobody saw.
         """
         limit_s = self._close_timeout_s if timeout_s is None else timeout_s
+        if self._error is None:
+            for listener in self._listeners:
+                await listener.stop(limit_s)
         if not self._is_closing and self._error is None:
             for consumer in self._consumers.values():
                 if consumer.taken is not None and consumer.taken.settles_by_itself:

@@ -209,6 +209,18 @@ def test_other_modes_are_refused(run: Runner) -> None:
     run(main())
 
 
+@pytest.mark.parametrize("acknowledge", ["auto", "client", "individual", "duplicates-ok"])
+def test_nothing_is_acknowledged_after_the_session_was_closed(run: Runner, acknowledge: Acknowledge) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        message = await anext(session.consume("orders"))
+        await session.close()
+        with pytest.raises(angarium.LocalProtocolError, match="closed"):
+            message.acknowledge()
+        assert (message.body, message.properties) == (b"0", {}), "it can still be read"
+
+    with_mode(run, scenario, acknowledge)
+
+
 # -- recovery ----------------------------------------------------------------------------------------
 
 

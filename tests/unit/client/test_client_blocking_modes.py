@@ -169,6 +169,28 @@ def test_a_listener_goes_on_after_a_callback_raised(
     assert settled(server) == [(0, 10)]
 
 
+def test_a_session_that_closes_waits_for_the_callback_that_runs(
+    server: ServerThread, connection: blocking.Connection
+) -> None:
+    began, ended, refused = threading.Event(), list[bytes](), list[str]()
+    session = connection.session(acknowledge="auto")
+
+    def callback(message: angarium.Message) -> None:
+        began.set()
+        time.sleep(0.02)
+        try:
+            session.close()
+        except angarium.LocalProtocolError as error:
+            refused.append(str(error))
+        ended.append(message.body)
+
+    session.listen("orders", callback)
+    assert began.wait(5)
+    session.close()
+    assert ended == [b"0"] and "wait for itself" in refused[0]
+    assert settled(server) == [(0, 1)]
+
+
 def test_flow_control(server: ServerThread, connection: blocking.Connection) -> None:
     with connection.session() as session:
         heard: list[tuple[str, str]] = []

@@ -175,6 +175,52 @@ def test_closing_a_listener_lets_the_callback_come_to_its_end(run: Runner) -> No
     with_session(run, scenario)
 
 
+def test_callbacks_of_one_session_do_not_run_at_the_same_time(run: Runner) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        await session.send_many("orders", [b"x"] * 3)
+        await session.send_many("other", [b"y"] * 3)
+        running = most = seen = 0
+
+        async def callback(message: angarium.Message) -> None:
+            nonlocal running, most, seen
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0.002)
+            running -= 1
+            seen += 1
+            message.settle()
+
+        session.listen("orders", callback)
+        session.listen("other", callback)
+        await until(lambda: seen == 6)
+        assert most == 1
+
+    with_session(run, scenario)
+
+
+def test_a_session_that_closes_waits_for_the_callback_that_runs(run: Runner) -> None:
+    async def main() -> None:
+        async with serving() as server, angarium.connect(server.address) as connection:
+            session = connection.session(acknowledge="auto")
+            await session.send_many("orders", [b"x", b"y"])
+            began, ended = asyncio.Event(), []
+
+            async def callback(message: angarium.Message) -> None:
+                began.set()
+                await asyncio.sleep(0.02)
+                with pytest.raises(angarium.LocalProtocolError, match="wait for itself"):
+                    await session.close()
+                ended.append(message.body)
+
+            session.listen("orders", callback)
+            await began.wait()
+            await session.close()
+            assert ended == [b"x"]
+            assert server.broker.log("orders").subscriptions[""].durable.count == 1
+
+    run(main())
+
+
 def test_a_listener_whose_consumer_is_refused_says_so_when_it_is_closed(run: Runner) -> None:
     async def scenario(server: FakeServer, session: angarium.Session) -> None:
         await session.send("orders", b"x")

@@ -1,0 +1,34 @@
+"""Goal: the examples for people who come from JMS run as they are written there, but for the address."""
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.process.process_broker import WAIT_S, Broker, environment, running
+
+GUIDE = (Path(__file__).parents[2] / "docs/guide/jms.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
+_EXPECTED = re.compile(r"#: (.*)$", re.MULTILINE)  # what the line prints
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with running(tmp_path_factory.mktemp("guide")) as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_the_examples_print_what_they_say(broker: Broker, number: int) -> None:
+    program = EXAMPLES[number]
+    assert '"angarium://localhost"' in program
+    expected = _EXPECTED.findall(program)
+    assert expected, "an example shows something"
+    done = subprocess.run(
+        [sys.executable, "-c", program.replace("angarium://localhost", broker.address)],
+        capture_output=True, text=True, env=environment(), timeout=WAIT_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == expected
