@@ -2,21 +2,54 @@
 
     async with angarium.connect("angarium://localhost") as connection, connection.session() as session:
         await session.send("orders", b"...")
+
+A name is imported when it is first used: the command line has to be there at once, and a node needs none of them.
 """
-from angarium.client import blocking
-from angarium.client.connection import Answer, Connection, connect
-from angarium.client.consumer import Consumer
-from angarium.client.destination import Destination, Queue, Topic
-from angarium.client.fields import MessageFields
-from angarium.client.message import Message
-from angarium.client.sending import Sending
-from angarium.client.session import Session
-from angarium.client.values import TypedMap, TypedStream
-from angarium.core.client.reconnect import ReconnectPolicy
-from angarium.core.errors import AngariumError, LocalProtocolError, Rejected, RemoteProtocolError, Unavailable
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from angarium.client import blocking
+    from angarium.client.connection import Answer, Connection, connect
+    from angarium.client.consumer import Consumer
+    from angarium.client.destination import Destination, Queue, Topic
+    from angarium.client.fields import MessageFields
+    from angarium.client.message import Message
+    from angarium.client.sending import Sending
+    from angarium.client.session import Session
+    from angarium.client.values import TypedMap, TypedStream
+    from angarium.core.client.reconnect import ReconnectPolicy
+    from angarium.core.errors import AngariumError, LocalProtocolError, Rejected, RemoteProtocolError, Unavailable
 
 __all__ = [
     "AngariumError", "Answer", "Connection", "Consumer", "Destination", "LocalProtocolError", "Message",
     "MessageFields", "Queue", "ReconnectPolicy", "Rejected", "RemoteProtocolError", "Sending", "Session", "Topic",
     "TypedMap", "TypedStream", "Unavailable", "blocking", "connect",
 ]  # fmt: skip
+
+_HOMES = {
+    "angarium.client": ("blocking",),
+    "angarium.client.connection": ("Answer", "Connection", "connect"),
+    "angarium.client.consumer": ("Consumer",),
+    "angarium.client.destination": ("Destination", "Queue", "Topic"),
+    "angarium.client.fields": ("MessageFields",),
+    "angarium.client.message": ("Message",),
+    "angarium.client.sending": ("Sending",),
+    "angarium.client.session": ("Session",),
+    "angarium.client.values": ("TypedMap", "TypedStream"),
+    "angarium.core.client.reconnect": ("ReconnectPolicy",),
+    "angarium.core.errors": ("AngariumError", "LocalProtocolError", "Rejected", "RemoteProtocolError", "Unavailable"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            module = importlib.import_module(f"{home}.{name}" if name == "blocking" else home)
+            value = globals()[name] = module if name == "blocking" else getattr(module, name)
+            return value
+    raise AttributeError(f"module 'angarium' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,14 +1,17 @@
 """Goal: scripts can rely on `send`, `receive` and `topic tail`: output, exit codes, and nothing lost on the way.
 Method: `angarium` as a subprocess against a real `angarium up`. Each test uses names of its own."""
 import json
+import shlex
 import signal
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.process.cli_node import WAIT_S, Node, assert_one_sentence
+from angarium import blocking
+from tests.process.cli_node import COMMAND, WAIT_S, Node, assert_one_sentence, environment
 from tests.process.process_broker import free_port
 
 
@@ -48,6 +51,73 @@ def test_too_few_messages_are_an_error_that_counts_them(node: Node) -> None:
     assert (done.returncode, done.stdout) == (1, b"only\n")
     assert done.stderr == b"angarium: 1 of 3 messages came from 'few': nothing for 0.3 s\n"
     assert_one_sentence(node.run("receive", "few", "--count", "1", "--timeout", "0"))
+
+
+def test_no_time_is_enough_for_what_is_there(node: Node) -> None:
+    node.run("send", "present", "m{n}", "--count", "3")
+    assert node.run("receive", "present", "--timeout", "0").stdout == b"m1\nm2\nm3\n"
+    assert node.run("receive", "present", "--timeout", "0").stdout == b""
+
+
+def test_no_time_is_enough_for_one_message_of_a_session(node: Node) -> None:
+    node.run("send", "present.one", "m{n}", "--count", "2")
+    with blocking.connect(node.address) as connection, connection.session() as session:
+        for body in (b"m1", b"m2"):
+            message = session.receive("present.one", timeout_s=0)
+            assert message is not None and message.body == body
+            message.settle()
+        assert session.receive("present.one", timeout_s=0) is None
+
+
+def test_a_queue_that_was_not_there_is_said_to_be_new(node: Node) -> None:
+    done = node.run("receive", "mistyped", "--timeout", "0.1")
+    assert done.returncode == 0
+    assert done.stderr == b"angarium: queue 'mistyped' was not there; it has been created, and is empty\n"
+    assert node.run("receive", "mistyped", "--timeout", "0.1").stderr == b""
+
+
+def test_braces_are_numbers_only_when_counting(node: Node) -> None:
+    node.run("send", "braces", "{n}")
+    node.run("send", "braces", "{n}: {{n}}", "--count", "2")
+    assert node.run("receive", "braces", "--count", "3").stdout == b"{n}\n1: {n}\n2: {n}\n"
+
+
+def test_a_file_too_long_is_refused_before_it_is_read(node: Node, tmp_path: Path) -> None:
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(1 << 40)
+    text = assert_one_sentence(node.run("send", "huge", "--file", str(tmp_path / "huge")))
+    assert "1,099,511,627,776 bytes exceed" in text and "session.body_bytes_max" in text
+    text = assert_one_sentence(node.run("send", "huge", "--file", "-", stdin=bytes(5 << 20)))
+    assert "more than 4,194,304 bytes" in text
+
+
+def test_nothing_is_taken_for_an_output_that_is_closed(node: Node) -> None:
+    node.run("send", "kept", "here")
+    command = shlex.join([*COMMAND, "receive", "kept", "--count", "1", "--address", node.address])
+    done = subprocess.run(["bash", "-c", f"{command} >&-"], stderr=subprocess.PIPE, env=environment(), timeout=WAIT_S)
+    assert (done.returncode, b"standard output" in done.stderr, done.stderr.count(b"\n")) == (1, True, 1), done.stderr
+    assert node.run("receive", "kept", "--count", "1").stdout == b"here\n"
+
+
+def test_the_first_interrupt_ends_a_sender_that_reads_its_body(node: Node) -> None:
+    sender = node.start("send", "never", "--file", "-")
+    _wait_for(lambda: json.loads(node.run("status", "--json").stdout)["connections"] > 1)
+    sender.send_signal(signal.SIGINT)
+    _, errors = sender.communicate(timeout=WAIT_S)
+    assert (sender.returncode, b"Traceback" in errors) == (130, False)
+
+
+def test_a_lost_connection_is_said(tmp_path: Path) -> None:
+    node = Node(tmp_path / "data", free_port())
+    node.run("create", "quiet")
+    waiting = node.start("receive", "quiet", "--timeout", "10")
+    _wait_for_consumer(node, "quiet")
+    node.stop(signal.SIGKILL)
+    _, errors = waiting.communicate(timeout=WAIT_S)
+    assert waiting.returncode == 1
+    first, last = errors.decode().splitlines()
+    assert first.startswith("angarium: connection lost, trying again: 127.0.0.1:")
+    assert "connection lost" in last or "no broker came back" in last
 
 
 def test_without_count_what_is_there_is_taken(node: Node) -> None:
@@ -186,9 +256,14 @@ def test_a_durable_subscription_keeps_what_came_while_nobody_listened(node: Node
 
 
 def _wait_for_consumer(node: Node, name: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
+    def is_there() -> bool:
         listed = json.loads(node.run("ls", "--json").stdout)
-        if any(found["name"] == name and found["consumers"] for found in listed):
-            return
-    raise AssertionError(f"nobody consumes from {name}")
+        return any(found["name"] == name and found["consumers"] for found in listed)
+
+    _wait_for(is_there)
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"

@@ -53,6 +53,8 @@ def test_create_is_idempotent_and_says_when_it_cannot_be(node: Node) -> None:
         done = node.run("create", "made", "--topic", "--json")
         assert json.loads(done.stdout)["kind"] == "topic"
     assert "made" in assert_one_sentence(node.run("create", "made"))
+    done = node.run("create", "fast", "--confirm", "memory", "--json")
+    assert json.loads(done.stdout)["confirm"] == "memory"
 
 
 def test_browse_shows_without_taking(node: Node) -> None:
@@ -83,11 +85,29 @@ def test_purge_and_rm(node: Node) -> None:
     assert "doomed" in assert_one_sentence(node.run("rm", "doomed"))
 
 
+def test_every_result_comes_as_json(node: Node) -> None:
+    node.run("send", "told", "m", "--count", "2")
+    assert json.loads(node.run("purge", "told", "--json").stdout) == {"destination": "told", "purged": 2}
+    removed = {"destination": "told", "subscription": None, "removed": True}
+    assert json.loads(node.run("rm", "told", "--json").stdout) == removed
+
+
+def test_browse_and_receive_describe_a_message_alike(node: Node) -> None:
+    node.run("send", "alike", "text", "--property", "region=EU")
+    browsed = json.loads(node.run("browse", "alike", "--json").stdout)
+    received = json.loads(node.run("receive", "alike", "--count", "1", "--json").stdout)
+    assert received.pop("redelivery_count") == 0
+    assert browsed == received
+
+
 def test_status(node: Node) -> None:
     found = json.loads(node.run("status", "--json").stdout)
     assert (found["name"], found["pid"], found["blocked"]) == ("test", node.process.pid, "")
     assert found["connections"] >= 1
-    assert b"messages in" in node.run("status").stdout
+    assert node.address.endswith(found["listen"])
+    text = node.run("status").stdout.decode()
+    assert "messages in" in text
+    assert not re.search(r"\d{5}", text.partition("store")[2]), "figures are for people"
 
 
 def test_bench_measures_and_tidies_up(node: Node) -> None:
@@ -148,6 +168,7 @@ def test_a_broker_that_is_not_there() -> None:
         (("rm", "nothing.here"), "nothing.here"),
         (("send", "q", "--file", "/nowhere/at/all"), "/nowhere/at/all"),
         (("send", "q", "--file", "/tmp"), "/tmp"),
+        (("create", "--", "--"), "'--'"),
         (("ls", "--address", "http://x"), "http://x"),
         (("config", "check", "/nowhere/at/all.toml"), "/nowhere/at/all.toml"),
     ],
@@ -166,6 +187,9 @@ def test_what_is_refused_is_named(node: Node, arguments: tuple[str, ...], named:
         (("send", "q", "m", "--property", "novalue"), "novalue"),
         (("receive", "q", "--count", "0"), "--count"),
         (("receive", "q", "--timeout", "soon"), "--timeout"),
+        (("receive", "q", "--timeout", "nan"), "--timeout"),
+        (("send", "q", "m", "--ttl", "inf"), "--ttl"),
+        (("create", "q", "--confirm", "never"), "--confirm"),
         (("receive",), "destination"),
         (("ls", "--nonsense"), "--nonsense"),
         (("nonsense",), "nonsense"),
@@ -193,7 +217,17 @@ def test_something_else_on_the_port_is_no_broker() -> None:
             connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 100)
             server.close()
             out, errors = listing.communicate(timeout=WAIT_S)
-    assert_one_sentence(subprocess.CompletedProcess([], listing.returncode, out, errors))
+    text = assert_one_sentence(subprocess.CompletedProcess([], listing.returncode, out, errors))
+    assert f"127.0.0.1:{port} (not an Angarium broker: it speaks HTTP)" in text
+
+
+def test_an_address_that_stays_silent_is_passed_over(node: Node) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        mute = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert run("status", "-a", mute, "-a", node.address).returncode == 0
+        assert f"{mute} (no greeting within" in assert_one_sentence(run("status", "-a", mute))
 
 
 def test_the_first_address_that_answers_is_used(node: Node) -> None:
@@ -213,5 +247,7 @@ def test_names_are_completed_from_the_broker(node: Node) -> None:
     node.run("create", "completed.two")
     offered = _complete("angarium browse completed.", node.address)
     assert offered.stdout.split() == [b"completed.one", b"completed.two"]
+    node.run("create", "completed.three", "--topic")
+    assert _complete("angarium topic tail completed.", node.address).stdout.split() == [b"completed.three"]
     nobody = _complete("angarium browse completed.", f"127.0.0.1:{free_port()}")
     assert (nobody.stdout.strip(), nobody.stderr) == (b"", b"")

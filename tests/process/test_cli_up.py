@@ -1,7 +1,9 @@
 """Goal: a broker starts, says so, stops and starts again by the command line, and its settings can be checked first."""
 import re
+import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +59,7 @@ def test_up_on_a_port_in_use_is_refused(node: Node, tmp_path: Path) -> None:
     listen = node.address.removeprefix("angarium://")
     text = assert_one_sentence(run("up", "--data", str(tmp_path / "other"), "--listen", listen))
     assert listen in text
+    assert not (tmp_path / "other").exists(), "a start that fails leaves nothing behind"
 
 
 def test_up_on_data_in_use_is_refused(node: Node) -> None:
@@ -75,11 +78,81 @@ def test_up_with_data_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     assert_one_sentence(done)
 
 
+def test_data_is_not_for_everybody(node: Node) -> None:
+    for path in (node.data, *node.data.rglob("*")):
+        assert path.stat().st_mode & 0o777 == (0o750 if path.is_dir() else 0o640), path
+
+
+def test_up_says_what_should_not_go_unsaid(tmp_path: Path) -> None:
+    (tmp_path / "letters.txt").write_text("mine")
+    process = subprocess.Popen(
+        [*COMMAND, "up", "--data", str(tmp_path), "--listen", "0.0.0.0:0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert "ready" in process.stdout.readline()
+    process.terminate()
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0
+    assert "held no store: it has letters.txt" in errors
+    assert "there is no authentication" in errors
+
+
+def test_up_does_not_need_an_output(tmp_path: Path) -> None:
+    port = free_port()
+    command = shlex.join([*COMMAND, "up", "--data", str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}"])
+    process = subprocess.Popen(["bash", "-c", f"exec {command} >&-"], stderr=subprocess.PIPE, env=environment())
+    try:
+        done = run("status", "--address", f"127.0.0.1:{port}", "--wait", "20")
+        assert done.returncode == 0, done.stderr
+    finally:
+        process.terminate()
+        _, errors = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, b"Traceback" in errors) == (0, False)
+
+
 # -- version, help, completion, config -----------------------------------------------------------
 
 
 def test_version() -> None:
     assert re.fullmatch(rb"angarium \d+\.\d+\.\d+\S*\n", run("--version").stdout)
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "angarium", "--version"], capture_output=True, env=environment())
+    assert done.stdout.startswith(b"angarium ")
+
+
+def test_without_a_command_the_whole_help_is_shown() -> None:
+    for arguments in ((), ("topic",)):
+        done = run(*arguments)
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert done.stderr.count(b"\n") > 5 and done.stderr.lstrip().startswith(b"Usage: angarium")
+
+
+STARTING = """
+import importlib.abc, signal, sys
+from angarium.cli.main import main
+assert "asyncio" not in sys.modules and "typer" not in sys.modules
+
+class Watch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "angarium.cli.commands":
+            print(signal.getsignal(signal.SIGINT) is signal.SIG_DFL, flush=True)
+
+sys.meta_path.insert(0, Watch())
+sys.argv = ["angarium", "--version"]
+try:
+    main()
+finally:
+    print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+"""
+
+
+def test_an_interrupt_while_it_still_imports_is_quiet() -> None:
+    done = subprocess.run([sys.executable, "-c", STARTING], capture_output=True, env=environment(), timeout=WAIT_S)
+    first, _, last = done.stdout.splitlines()
+    assert (first, last) == (b"True", b"True"), done.stderr
 
 
 def test_help_names_every_command() -> None:
@@ -111,3 +184,14 @@ def test_config_check_names_the_mistake(tmp_path: Path) -> None:
     text = assert_one_sentence(run("config", "check", str(file)))
     assert "lisen" in text
     assert "listen" in text
+
+
+def test_config_check_finds_what_would_keep_a_broker_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "file is a file" in assert_one_sentence(run("config", "check", "--data", str(tmp_path / "file")))
+    assert "abc.invalid" in assert_one_sentence(run("config", "check", ANGARIUM_NODE__LISTEN="abc.invalid"))
+
+
+def test_a_misspelt_environment_variable_is_refused_by_every_command(node: Node) -> None:
+    assert "ANGARIUM_ADDRESS" in assert_one_sentence(run("ls", ANGARIUM_ADRESS=node.address))
+    assert "ANGARIUM_NODE__LISTEN" in assert_one_sentence(run("config", "show", ANGARIUM_NODE_LISTEN="x"))

@@ -54,7 +54,10 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     messages_out: int = 0
     blocked: str = ""
     rss_bytes: int = 0
+    listen: str = ""  # where clients connect, as configured
     data: str = ""  # directory of the store
+    damaged: int = 0
+    unwritten_bytes: int = 0
     limits: dict[str, int] = {}  # as they hold in this node: lower than configured where the system bears no more
     store: dict[str, Any] = {}
 

@@ -1,6 +1,7 @@
 """`ls`, `create`, `browse`, `purge`, `rm` and `status`: a face of `angarium.admin`, without knowledge of its own."""
 import sys
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Annotated
 
 import msgspec
@@ -14,15 +15,21 @@ from angarium.cli.receiving import body_as_json
 BODY_SHOWN_CHARACTERS = 80
 
 
+class Confirm(Enum):
+    DISK = "disk"
+    MEMORY = "memory"
+
+
 def ls(
     address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
     subscriptions: Annotated[
         bool, typer.Option("--subscriptions", "-s", help="Show the subscriptions of each topic as well.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
     """List queues and topics."""
-    found = options.administer(address, lambda administration: administration.destinations())
+    found = options.administer(options.Broker(address, wait), lambda administration: administration.destinations())
     if as_json:
         output.write_json(found)
         return
@@ -63,18 +70,22 @@ def _subscription_rows(destination: Destination) -> list[tuple[str, ...]]:
 def create(
     name: Annotated[str, typer.Argument(help="Name of the new queue or topic.", metavar="NAME")],
     address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
     topic: Annotated[bool, typer.Option("--topic", help="A topic; else a queue.")] = False,
-    memory: Annotated[
-        bool, typer.Option("--memory", help="Confirm messages before they are on disk: faster, and lost in a crash.")
-    ] = False,
+    confirm: Annotated[
+        Confirm, typer.Option(help="When messages are confirmed; before they are on disk, a crash may lose them.")
+    ] = Confirm.DISK,
     as_json: options.Json = False,
 ) -> None:
     """Create a queue or topic.
 
     One that is there already, of the same kind, is left as it is.
     """
-    kind, confirm = "topic" if topic else "queue", "memory" if memory else "disk"
-    made = options.administer(address, lambda administration: administration.create(name, kind, confirm=confirm))
+    kind = "topic" if topic else "queue"
+    made = options.administer(
+        options.Broker(address, wait),
+        lambda administration: administration.create(name, kind, confirm=confirm.value),
+    )
     if as_json:
         output.write_json(made)
     else:
@@ -84,6 +95,7 @@ def create(
 def browse(
     destination: options.Destination,
     address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
     count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="At most so many messages.")] = 20,
     position: Annotated[int, typer.Option("--from", min=0, metavar="POSITION", help="Start with this one.")] = 0,
     as_json: options.Json = False,
@@ -93,18 +105,20 @@ def browse(
     async def show(administration: Administration) -> int:
         shown = 0
         async for message in administration.browse(destination, position=position, count=count):
-            await streams.pour(_browsed_json(message) if as_json else _browsed_line(message))
+            await streams.pour(_browsed_json(message, destination) if as_json else _browsed_line(message))
             shown += 1
         return shown
 
-    if not options.administer(address, show) and not as_json:
+    if not options.administer(options.Broker(address, wait), show) and not as_json:
         failure.say(f"{destination!r} has no message to show")
 
 
-def _browsed_json(message: BrowsedMessage) -> bytes:
+def _browsed_json(message: BrowsedMessage, destination: str) -> bytes:
+    """The fields of `receive --json`, as far as a message has them that was not delivered."""
     fields = msgspec.structs.asdict(message)
-    body = body_as_json(fields.pop("body"))
-    return output.json_line(fields | body) + b"\n"
+    body, headers = body_as_json(fields.pop("body")), fields.pop("headers")
+    described = {name: headers.get(name) for name in ("correlation_id", "reply_to", "type")}
+    return output.json_line(fields | {"destination": destination} | described | body) + b"\n"
 
 
 def _browsed_line(message: BrowsedMessage) -> bytes:
@@ -117,20 +131,31 @@ def _browsed_line(message: BrowsedMessage) -> bytes:
     return ("  ".join(filter(None, parts)) + "\n").encode()
 
 
-def purge(destination: options.Destination, address: options.Address = [], yes: options.Yes = False) -> None:  # noqa: B006
+def purge(
+    destination: options.Destination,
+    address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
+    yes: options.Yes = False,
+    as_json: options.Json = False,
+) -> None:
     """Take all messages off a queue or topic, for good."""
     _ask(f"Discard all messages of {destination!r}?", yes)
-    purged = options.administer(address, lambda administration: administration.purge(destination))
-    failure.say(f"{purged:,} {'message' if purged == 1 else 'messages'} purged from {destination!r}")
+    purged = options.administer(options.Broker(address, wait), lambda administration: administration.purge(destination))
+    if as_json:
+        output.write_json({"destination": destination, "purged": purged})
+    else:
+        failure.say(f"{failure.plural(purged, 'message')} purged from {destination!r}")
 
 
 def rm(
     destination: options.Destination,
     address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
     subscription: Annotated[
         str | None, typer.Option(metavar="NAME", help="Remove only this durable subscription of a topic.")
     ] = None,
     yes: options.Yes = False,
+    as_json: options.Json = False,
 ) -> None:
     """Remove a queue, a topic or a durable subscription."""
     what = f"subscription {subscription!r} of {destination!r}" if subscription else repr(destination)
@@ -142,8 +167,11 @@ def rm(
         else:
             await administration.remove(destination)
 
-    options.administer(address, remove)
-    failure.say(f"{what} removed")
+    options.administer(options.Broker(address, wait), remove)
+    if as_json:
+        output.write_json({"destination": destination, "subscription": subscription, "removed": True})
+    else:
+        failure.say(f"{what} removed")
 
 
 def _ask(question: str, yes: bool) -> None:
@@ -152,9 +180,13 @@ def _ask(question: str, yes: bool) -> None:
         raise failure.Failure("nothing was changed")
 
 
-def status(address: options.Address = [], as_json: options.Json = False) -> None:  # noqa: B006
+def status(
+    address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
+    as_json: options.Json = False,
+) -> None:
     """Show how the broker is doing."""
-    found = options.administer(address, lambda administration: administration.status())
+    found = options.administer(options.Broker(address, wait), lambda administration: administration.status())
     if as_json:
         output.write_json(found)
     else:
@@ -167,6 +199,7 @@ def _facts(found: NodeStatus) -> list[tuple[str, str]]:
         ("version", found.version),
         ("up for", output.human_seconds(found.uptime_s)),
         ("process", str(found.pid)),
+        ("listens on", found.listen),
         ("data", found.data),
         ("connections", f"{found.connections:,}"),
         ("sessions", f"{found.sessions:,}"),
@@ -177,5 +210,14 @@ def _facts(found: NodeStatus) -> list[tuple[str, str]]:
         ("blocked", found.blocked or "no"),
     ]
     facts.extend((name, f"{value:,}") for name, value in sorted(found.limits.items()))
-    facts.extend((f"store {name.replace('_', ' ')}", str(value)) for name, value in sorted(found.store.items()))
+    facts.extend(_store_fact(name, value) for name, value in sorted(found.store.items()))
     return facts
+
+
+def _store_fact(name: str, value: object) -> tuple[str, str]:
+    words = f"store {name.replace('_', ' ')}"
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return words, "" if value is None else str(value)
+    if name.endswith("_bytes"):
+        return words.removesuffix(" bytes"), output.human_bytes(value)
+    return words, f"{value:,}"

@@ -37,6 +37,7 @@ def bench(
     address: options.Address = [],  # noqa: B006
     count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="Messages to send.")] = 100_000,
     size: Annotated[int, typer.Option(min=0, metavar="BYTES", help="Of each message's body.")] = 1_024,
+    wait: options.Wait = 0.0,
     as_json: options.Json = False,
 ) -> None:
     """Measure a running broker.
@@ -44,7 +45,7 @@ def bench(
     Messages in, the same messages out, then messages one at a time, on a queue of its own that is removed afterwards.
     """
     queue = f"bench.{secrets.token_hex(4)}"
-    figures = options.run(lambda: _measure(address, queue, count, size))
+    figures = options.run(lambda: _measure(options.Broker(address, wait), queue, count, size))
     if as_json:
         output.write_json(figures)
         return
@@ -56,9 +57,9 @@ def bench(
     output.write_table((f"{count:,} x {size:,} B", "", ""), rows)
 
 
-async def _measure(addresses: list[str], queue: str, count: int, size: int) -> Figures:
+async def _measure(broker: options.Broker, queue: str, count: int, size: int) -> Figures:
     body = bytes(size)
-    async with options.connected(addresses, give_up_after_s=options.CONNECT_S_MAX) as connection:
+    async with options.connected(broker, give_up_after_s=options.CONNECT_S_MAX) as connection:
         try:
             async with connection.session() as session:
                 in_rate = await _send(session, queue, body, count)

@@ -45,7 +45,7 @@ def run(command: Callable[[], object]) -> NoReturn:
     except OutputClosed:
         _end(EXIT_BROKEN_PIPE)
     except typer.TyperException as error:
-        say(_with_usage_hint(error))
+        _tell_usage(error)
         _end(error.exit_code)
     except Failure as error:
         say(str(error))
@@ -77,10 +77,13 @@ def _code(result: object) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _with_usage_hint(error: typer.TyperException) -> str:
+def _tell_usage(error: typer.TyperException) -> None:
     context = getattr(error, "ctx", None)
     text = error.format_message().rstrip(".")
-    return f"{text}; see '{context.command_path} --help'" if context is not None else text
+    if text.lstrip().startswith("Usage:"):  # a command group without a command: its whole help
+        print(text, file=sys.stderr, flush=True)
+    else:
+        say(f"{text}; see '{context.command_path} --help'" if context is not None else text)
 
 
 def _end(code: int) -> NoReturn:
@@ -90,3 +93,8 @@ def _end(code: int) -> NoReturn:
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 message`, `2,000 messages`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

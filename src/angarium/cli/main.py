@@ -1,69 +1,39 @@
-"""The command `angarium`: its commands, and nothing else.
+"""The command `angarium`: from the first instruction to the exit code.
 
-Each command is a plain function in the module that its subject has; `failure` turns errors into sentences.
+Importing the commands takes a noticeable moment. Until then Ctrl-C ends the process as if it were not Python.
 """
-import importlib.metadata
 import os
-from typing import Annotated
-
-import typer
-
-from angarium.cli import administration, bench, failure, node, output, receiving, sending
-
-app = typer.Typer(
-    name="angarium",
-    help="Angarium, a message broker: run one, send and receive messages, look after queues and topics.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-topic_app = typer.Typer(help="Follow topics.", no_args_is_help=True)
-config_app = typer.Typer(help="Check and show a broker's settings.", no_args_is_help=True)
-
-app.command()(node.up)
-app.command()(sending.send)
-app.command()(receiving.receive)
-app.command()(administration.ls)
-app.command()(administration.create)
-app.command()(administration.browse)
-app.command()(administration.purge)
-app.command()(administration.rm)
-app.command()(administration.status)
-app.command()(bench.bench)
-topic_app.command()(receiving.tail)
-config_app.command()(node.check)
-config_app.command()(node.show)
-app.add_typer(topic_app, name="topic")
-app.add_typer(config_app, name="config")
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        output.write(f"angarium {importlib.metadata.version('angarium')}\n".encode())
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None: ...
+import signal
+import sys
 
 
 def main() -> None:
+    impatient = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else a shell has us ignore it
+    if impatient:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_standard_streams()
+    from angarium.cli import failure
+    from angarium.cli.commands import app
+
+    if impatient:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     failure.run(lambda: app(prog_name="angarium", standalone_mode=False))
 
 
 def _open_standard_streams() -> None:
-    """A shell may start us with `<&-`; the next file or socket must not get the number of a standard stream."""
+    """A shell may start us with `<&-` or `>&-`; the next file or socket must not get the number of a standard stream.
+    Writing to an output that was closed fails, so that no message is taken for nobody."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)
+            os.open(os.devnull, os.O_WRONLY if descriptor == 2 else os.O_RDONLY)
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
 if __name__ == "__main__":

@@ -61,7 +61,8 @@ def _announce(ready: "ReadyInfo") -> None:
         f"  {command} receive orders --count 1{option}\n"
         f"  {command} status{option}\n"
     )
-    with contextlib.suppress(failure.OutputClosed):  # a broker does not end because nobody reads its greeting
+    # A broker does not end because nobody reads its greeting.
+    with contextlib.suppress(failure.OutputClosed, failure.Failure):
         output.write(text.encode())
 
 
@@ -73,7 +74,9 @@ def check(
     name: Name = None,
 ) -> None:
     """Check settings without starting anything: exit code 0 if a broker would start with them."""
-    _load(file or config, data, listen, name)
+    from angarium.node.places import check_places
+
+    check_places(_load(file or config, data, listen, name).node)
     failure.say(f"{file or config or 'the settings'}: no mistakes found")
 
 

@@ -1,31 +1,40 @@
 """Options that several commands share, and the connection that they describe."""
 import asyncio
+import math
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
 import angarium
 from angarium.admin.administration import Administration
+from angarium.cli import failure
 from angarium.client.blocking_loop import new_loop
 from angarium.core.wire.frames import PORT_DEFAULT
 
 ADDRESS_DEFAULT = f"angarium://localhost:{PORT_DEFAULT}"
-CONNECT_S_MAX = 3.0  # long enough for a broker that is just starting, short enough for a person who mistyped
+CONNECT_S_MAX = 3.0  # for all addresses together; one that refuses is not asked again without --wait
 COMPLETION_S_MAX = 1.0  # the shell waits for us at every press of the tab key
 COMPLETION_COUNT_MAX = 100  # names offered: nobody reads more
 
 
 def complete_destination(incomplete: str) -> list[str]:
     """Names of destinations that start so, from the broker of ANGARIUM_ADDRESS; none if it does not answer."""
+    return _complete(incomplete, "")
 
+
+def complete_topic(incomplete: str) -> list[str]:
+    return _complete(incomplete, "topic")
+
+
+def _complete(incomplete: str, kind: str) -> list[str]:
     async def names() -> list[str]:
         addresses = split_addresses([os.environ.get("ANGARIUM_ADDRESS", ADDRESS_DEFAULT)])
         async with angarium.connect(addresses, connect_timeout_s=COMPLETION_S_MAX) as connection:
             found = await Administration(connection).destinations(prefix=incomplete, count=COMPLETION_COUNT_MAX)
-            return [destination.name for destination in found]
+            return [each.name for each in found if not kind or each.kind == kind]
 
     try:
         found = asyncio.run(asyncio.wait_for(names(), COMPLETION_S_MAX))
@@ -44,6 +53,10 @@ Address = Annotated[
         help="Where the broker is: angarium://HOST:PORT. Repeat it, or separate by commas, for several.",
         show_default=ADDRESS_DEFAULT,
     ),
+]
+Wait = Annotated[
+    float,
+    typer.Option(metavar="SECONDS", min=0, help="Wait so long for a broker that is not there yet.", show_default="0"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON for programs.")]
 Destination = Annotated[
@@ -77,23 +90,44 @@ def run(work: Callable[[], Awaitable[Result]]) -> Result:
         return runner.run(main())
 
 
+class Broker(NamedTuple):
+    """Where it is, and how long to wait for it."""
+
+    addresses: list[str]
+    wait_s: float
+
+
 @asynccontextmanager
-async def connected(
-    addresses: list[str], *, give_up_after_s: float | None = None
-) -> AsyncIterator[angarium.Connection]:
-    """`give_up_after_s`: without a connection for so long, fail; None waits for ever."""
-    policy = angarium.ReconnectPolicy(give_up_after_s=give_up_after_s)
+async def connected(broker: Broker, *, give_up_after_s: float | None = None) -> AsyncIterator[angarium.Connection]:
+    """`give_up_after_s`: without a connection for so long, fail; None waits for ever. A loss is said, and its end."""
+    check_seconds("--wait", broker.wait_s)
+    policy = angarium.ReconnectPolicy(give_up_after_s=give_up_after_s, is_patient=broker.wait_s > 0)
     async with angarium.connect(
-        split_addresses(addresses), name="angarium command line", connect_timeout_s=CONNECT_S_MAX, reconnect=policy
+        split_addresses(broker.addresses),
+        name="angarium command line",
+        connect_timeout_s=max(broker.wait_s, CONNECT_S_MAX),
+        reconnect=policy,
     ) as connection:
+
+        def tell() -> None:
+            text = "connected again" if connection.is_connected else f"connection lost, trying again: {connection.loss}"
+            failure.say(text)
+
+        connection.on_change = tell
         yield connection
+        connection.on_change = None
 
 
-def administer(addresses: list[str], work: Callable[[Administration], Awaitable[Result]]) -> Result:
+def check_seconds(option: str, seconds: float | None) -> None:
+    if seconds is not None and not math.isfinite(seconds):
+        raise failure.Failure(f"{option} {seconds}: use a number of seconds", failure.EXIT_USAGE)
+
+
+def administer(broker: Broker, work: Callable[[Administration], Awaitable[Result]]) -> Result:
     """One piece of administration on a connection of its own."""
 
     async def main() -> Result:
-        async with connected(addresses, give_up_after_s=CONNECT_S_MAX) as connection:
+        async with connected(broker, give_up_after_s=CONNECT_S_MAX) as connection:
             return await work(Administration(connection))
 
     return run(main)

@@ -3,6 +3,7 @@
 Standard output carries only what was asked for, so that it can be piped. Progress appears when a person watches
 standard error and the work has lasted `PROGRESS_AFTER_S`.
 """
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from angarium.cli.failure import OutputClosed
+from angarium.cli.failure import Failure, OutputClosed
 
 if TYPE_CHECKING:  # rich is imported by those who need it: most commands start faster without
     from rich.progress import Progress
@@ -22,11 +23,15 @@ PIPE_COLUMNS = 1_000  # rows are never wrapped or cut where a program reads them
 
 def write(data: bytes) -> None:
     """To standard output, through to whoever reads it: after this, the data is no longer ours to lose."""
+    rest = memoryview(data)
     try:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        sys.stdout.flush()
+        while rest:  # past Python's buffer, which would offer again at the end what was refused here
+            rest = rest[os.write(sys.stdout.fileno(), rest) :]
     except BrokenPipeError:
         raise OutputClosed from None
+    except OSError as error:
+        raise Failure(f"standard output: {error.strerror}") from None
 
 
 def write_json(value: Any) -> None:

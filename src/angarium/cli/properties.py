@@ -1,19 +1,19 @@
 """Message properties as they are written on a command line.
 
     region=EU      a string
-    weight=1.5     a number, as do 12 and -3: what looks like one is one
+    weight=1.5     a number, as do 12 and -3: what is printed back just as it was written
+    zip=01234      a string, as do +49170123 and 1.10: as numbers they would lose something
     urgent=true    a boolean: exactly `true` or `false`
-    code:='"12"'   any of these as JSON, for what would be guessed wrongly
+    code:='"12"'   any of these, or null, as JSON, for what would be guessed wrongly
 """
 import json
-import re
+import math
 
 from angarium.cli.failure import EXIT_USAGE, Failure
 
-PropertyValue = str | int | float | bool
+PropertyValue = str | int | float | bool | None
 
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_FLOAT = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][+-]?[0-9]+)?")
+_DIGITS_MAX = 40  # no number of 64 bits is longer
 _INTEGER_MIN, _INTEGER_MAX = -(1 << 63), (1 << 63) - 1
 
 
@@ -34,11 +34,20 @@ def _parse(text: str) -> tuple[str, PropertyValue]:
 def _guess(value: str) -> PropertyValue:
     if value in ("true", "false"):
         return value == "true"
-    if _INTEGER.fullmatch(value) and _INTEGER_MIN <= int(value) <= _INTEGER_MAX:
-        return int(value)
-    if _FLOAT.fullmatch(value):
-        return float(value)
+    if len(value) > _DIGITS_MAX:
+        return value
+    for number in (int, float):
+        try:
+            parsed = number(value)
+        except ValueError:
+            continue
+        if str(parsed) == value and _is_number(parsed):
+            return parsed
     return value
+
+
+def _is_number(value: float) -> bool:
+    return math.isfinite(value) if isinstance(value, float) else _INTEGER_MIN <= value <= _INTEGER_MAX
 
 
 def _from_json(key: str, value: str) -> PropertyValue:
@@ -46,6 +55,8 @@ def _from_json(key: str, value: str) -> PropertyValue:
         parsed = json.loads(value)
     except ValueError as error:
         raise Failure(f"property {key!r}: {value!r} is not JSON: {error}", EXIT_USAGE) from None
-    if not isinstance(parsed, str | int | float | bool):
-        raise Failure(f"property {key!r}: use a string, number or boolean, not {value}", EXIT_USAGE)
+    if parsed is not None and not isinstance(parsed, str | int | float | bool):
+        raise Failure(f"property {key!r}: use a string, number, boolean or null, not {value}", EXIT_USAGE)
+    if isinstance(parsed, int | float) and not _is_number(parsed):
+        raise Failure(f"property {key!r}: {value} is no number of 64 bits", EXIT_USAGE)
     return parsed

@@ -12,8 +12,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 import angarium
+from angarium.admin.administration import Administration
 from angarium.cli import failure, options, output, streams
 from angarium.client.destination import name_of
+from angarium.client.present import receive_present
 from angarium.core.ids import format_id
 
 PREFETCH_MAX = 5_000
@@ -30,18 +32,22 @@ class Wanted:
     count: int | None  # None: all that come
     timeout_s: float | None  # without a message; None: wait for ever
     as_json: bool
+    is_tail: bool = False  # then a new topic goes without saying
 
 
 def receive(
     destination: options.Destination,
     address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
     count: Annotated[
         int | None,
         typer.Option("--count", "-n", min=1, metavar="N", help="So many, or exit code 1.", show_default=False),
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0, help="Give up after so long without a message.", show_default="5"),
+        typer.Option(
+            metavar="SECONDS", min=0, show_default="5", help="Give up after so long without one; 0: what is there."
+        ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until Ctrl-C.")] = False,
     durable: Annotated[
@@ -55,22 +61,26 @@ def receive(
 ) -> int:
     """Receive messages: one body a line, settled once it is written.
 
-    Without --count, takes what is there and what comes until --timeout passes without a message.
+    Without --count, takes what is there and what comes until --timeout passes without a message. Say --count if you
+    want few: with `receive | head -1` thousands are written to the pipe, and so taken, before head ends.
 
         angarium receive orders --count 10 --timeout 3
 
         angarium receive orders --follow --json | jq .body
     """
+    options.check_seconds("--timeout", timeout)
     timeout_s = timeout if timeout is not None else None if follow else TIMEOUT_S
     is_topic = topic or durable is not None
-    return _take(address, Wanted(destination, is_topic, durable, oldest, count, timeout_s, as_json))
+    wanted = Wanted(destination, is_topic, durable, oldest, count, timeout_s, as_json)
+    return _take(options.Broker(address, wait), wanted)
 
 
 def tail(
     name: Annotated[
-        str, typer.Argument(help="Name of a topic.", metavar="NAME", autocompletion=options.complete_destination)
+        str, typer.Argument(help="Name of a topic.", metavar="NAME", autocompletion=options.complete_topic)
     ],
     address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, metavar="N", help="End after so many.", show_default=False)
     ] = None,
@@ -81,12 +91,12 @@ def tail(
     Ends with Ctrl-C, or after --count messages. The topic is created if there is none. Other subscribers do not
     notice.
     """
-    return _take(address, Wanted(name, True, None, False, count, None, as_json))
+    return _take(options.Broker(address, wait), Wanted(name, True, None, False, count, None, as_json, is_tail=True))
 
 
-def _take(addresses: list[str], wanted: Wanted) -> int:
+def _take(broker: options.Broker, wanted: Wanted) -> int:
     with output.Watch(f"receiving from {wanted.destination}", wanted.count) as watch:
-        options.run(lambda: _receive(addresses, wanted, watch))
+        options.run(lambda: _receive(broker, wanted, watch))
     if wanted.count is None or watch.done >= wanted.count:
         return 0
     came = "no message" if not watch.done else f"{watch.done:,} of {wanted.count:,} messages"
@@ -94,30 +104,61 @@ def _take(addresses: list[str], wanted: Wanted) -> int:
     return failure.EXIT_FAILED
 
 
-async def _receive(addresses: list[str], wanted: Wanted, watch: output.Watch) -> None:
+async def _receive(broker: options.Broker, wanted: Wanted, watch: output.Watch) -> None:
     source = angarium.Topic(wanted.destination) if wanted.topic else wanted.destination
     start: Literal["next", "oldest"] = "oldest" if wanted.oldest else "next"
     async with (
-        options.connected(addresses, give_up_after_s=wanted.timeout_s) as connection,
+        options.connected(broker, give_up_after_s=wanted.timeout_s) as connection,
         connection.session() as session,
-        session.consume(source, prefetch=_prefetch(wanted, 0), durable=wanted.durable, start=start) as consumer,
     ):
-        heard = time.monotonic()
-        while wanted.count is None or watch.done < wanted.count:
-            left_s = POLL_S if wanted.timeout_s is None else wanted.timeout_s - (time.monotonic() - heard)
-            if left_s < 0:
-                break
-            messages = await consumer.receive_batch(_prefetch(wanted, watch.done), left_s)
+        is_new = await _is_new(connection, wanted)
+        async with session.consume(
+            source, prefetch=_prefetch(wanted, 0), durable=wanted.durable, start=start
+        ) as consumer:
+            await consumer.opened()
+            if is_new:
+                kind = "topic" if wanted.topic else "queue"
+                failure.say(f"{kind} {wanted.destination!r} was not there; it has been created, and is empty")
+            await _pass_on(connection, consumer, wanted, watch)
+            if wanted.timeout_s is not None and not connection.is_connected:
+                came = failure.plural(watch.done, "message")
+                raise failure.Failure(f"{came} came from {wanted.destination!r}; connection lost: {connection.loss}")
+            await session.sync()
+
+
+async def _is_new(connection: angarium.Connection, wanted: Wanted) -> bool:
+    """Waiting at a name that was mistyped looks like waiting at an empty queue."""
+    if wanted.is_tail:
+        return False
+    try:
+        await Administration(connection).describe(wanted.destination)
+    except angarium.Rejected as error:
+        return error.code == "unknown-destination"
+    return False
+
+
+async def _pass_on(
+    connection: angarium.Connection, consumer: angarium.Consumer, wanted: Wanted, watch: output.Watch
+) -> None:
+    heard = time.monotonic()
+    while wanted.count is None or watch.done < wanted.count:
+        left_s = POLL_S if wanted.timeout_s is None else wanted.timeout_s - (time.monotonic() - heard)
+        room = _prefetch(wanted, watch.done)
+        if left_s > 0:
+            messages = await consumer.receive_batch(room, left_s)
+        else:
+            messages = await receive_present(connection, consumer, room)
             if not messages:
-                continue
-            await _print(messages, wanted)
-            # Before settling: each settlement makes room for another message, which must still be wanted.
-            consumer.set_prefetch(_prefetch(wanted, watch.done + len(messages)))
-            for message in messages:
-                message.settle()
-            watch.advance(len(messages))
-            heard = time.monotonic()
-        await session.sync()
+                return
+        if not messages:
+            continue
+        await _print(messages, wanted)
+        # Before settling: each settlement makes room for another message, which must still be wanted.
+        consumer.set_prefetch(_prefetch(wanted, watch.done + len(messages)))
+        for message in messages:
+            message.settle()
+        watch.advance(len(messages))
+        heard = time.monotonic()
 
 
 def _prefetch(wanted: Wanted, done: int) -> int:

@@ -4,7 +4,8 @@ Lines stream: one chunk of a few megabytes is in memory at a time. What is there
 writer's lines do not wait for a chunk to fill.
 """
 import os
-import sys
+import re
+import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from angarium.cli.properties import parse_properties
 
 REPEAT_COUNT = 20_000  # bodies of --count that are prepared at a time
 STALLED_S_MAX = 60.0
+_NUMBER = re.compile(rb"\{\{n\}\}|\{n\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,36 +31,59 @@ class Source:
     body: str | None
     file: Path | None
     lines: bool
-    count: int
+    count: int | None  # None: once, and as it is written
 
     def check(self) -> None:
         if self.body is None and self.file is None and not self.lines:
             raise Failure("nothing to send: give a BODY, --file or --lines", failure.EXIT_USAGE)
         if self.body is not None and (self.file is not None or self.lines):
             raise Failure("a BODY cannot be combined with --file or --lines", failure.EXIT_USAGE)
-        if self.lines and self.count != 1:
+        if self.lines and self.count is not None:
             raise Failure("--count repeats one body and cannot be combined with --lines", failure.EXIT_USAGE)
 
     @property
     def total(self) -> int | None:
-        return None if self.lines else self.count
+        return None if self.lines else self.count or 1
 
-    async def chunks(self) -> AsyncIterator[list[bytes]]:
+    async def chunks(self, bytes_max: int) -> AsyncIterator[list[bytes]]:
+        """`bytes_max`: the longest body that the broker takes."""
         if self.lines:
             with _opened(self.file) as descriptor:
                 async for chunk in streams.read_lines(descriptor):
                     yield chunk
             return
         if self.file is not None:
-            body = sys.stdin.buffer.read() if str(self.file) == "-" else self.file.read_bytes()
-            numbered = False
+            body, numbered = await _read_one(self.file, bytes_max), False
         else:
             assert self.body is not None
             body = os.fsencode(self.body)  # the bytes that the shell passed, whatever the locale
-            numbered = b"{n}" in body
-        for low in range(1, self.count + 1, REPEAT_COUNT):
-            high = min(low + REPEAT_COUNT, self.count + 1)
-            yield [body.replace(b"{n}", b"%d" % n) for n in range(low, high)] if numbered else [body] * (high - low)
+            numbered = self.count is not None and b"{n}" in body
+        count = self.count or 1
+        for low in range(1, count + 1, REPEAT_COUNT):
+            high = min(low + REPEAT_COUNT, count + 1)
+            yield [_numbered(body, n) for n in range(low, high)] if numbered else [body] * (high - low)
+
+
+def _numbered(body: bytes, number: int) -> bytes:
+    """`{n}` becomes the number; `{{n}}` is how to write it."""
+    return _NUMBER.sub(lambda found: b"{n}" if len(found[0]) > 3 else b"%d" % number, body)
+
+
+async def _read_one(file: Path, bytes_max: int) -> bytes:
+    """One message, refused before a long file has been read."""
+    with _opened(file) as descriptor:
+        found = os.fstat(descriptor)
+        size = found.st_size if stat.S_ISREG(found.st_mode) else 0
+        if stat.S_ISDIR(found.st_mode):
+            raise Failure(f"{file}: is a directory")
+        body = await streams.read_all(descriptor, bytes_max) if size <= bytes_max else b""
+        if max(size, len(body)) > bytes_max:
+            length = f"{size:,}" if size > bytes_max else f"more than {bytes_max:,}"
+            raise Failure(
+                f"{file}: {length} bytes exceed the broker's body_bytes_max {bytes_max:,}; split it, or raise "
+                "session.body_bytes_max in the broker's settings"
+            )
+        return body
 
 
 @contextmanager
@@ -76,11 +101,18 @@ def _opened(file: Path | None) -> Iterator[int]:
 
 def send(
     destination: options.Destination,
-    body: Annotated[str | None, typer.Argument(help="The message; {n} becomes its number.", metavar="BODY")] = None,
+    body: Annotated[str | None, typer.Argument(help="The message.", metavar="BODY")] = None,
     address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
     file: Annotated[Path | None, typer.Option("--file", "-f", metavar="PATH", help="One message; - is stdin.")] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Send each line of stdin, or of --file.")] = False,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="Send so many messages.")] = 1,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--count", "-n", min=1, metavar="N", show_default="1",
+            help="Send so many messages; in BODY, {n} becomes the number of each, {{n}} stays {n}.",
+        ),
+    ] = None,
     properties: Annotated[
         list[str], typer.Option("--property", "-p", metavar="KEY=VALUE", help="May be repeated. KEY:=JSON is exact.")
     ] = [],  # noqa: B006
@@ -101,32 +133,37 @@ def send(
     """
     source = Source(body, file, lines, count)
     source.check()
+    options.check_seconds("--ttl", ttl)
     fields: dict[str, Any] = {"properties": parse_properties(properties) or None, "priority": priority, "ttl_s": ttl}
     to = angarium.Topic(destination) if topic else destination
     with output.Watch(f"sending to {destination}", source.total) as watch:
         try:
-            options.run(lambda: _send(address, to, source, fields, watch))
+            options.run(lambda: _send(options.Broker(address, wait), to, source, fields, watch))
         except KeyboardInterrupt:
-            failure.say(f"interrupted; {watch.done:,} messages were confirmed, others may be stored")
+            failure.say(f"interrupted; {_confirmed(watch.done)}, others may be stored")
             raise
         except (angarium.AngariumError, OSError, Failure) as error:
             if not watch.done:
                 raise
             text = failure.describe(error) if isinstance(error, OSError) else str(error)
-            raise Failure(f"{text}; {watch.done:,} messages were confirmed before") from error
+            raise Failure(f"{text}; {_confirmed(watch.done)} before") from error
     if as_json:
         output.write_json({"destination": destination, "confirmed": watch.done})
     else:
-        failure.say(f"{watch.done:,} {'message' if watch.done == 1 else 'messages'} confirmed")
+        failure.say(f"{failure.plural(watch.done, 'message')} confirmed")
     return 0
 
 
+def _confirmed(count: int) -> str:
+    return f"{failure.plural(count, 'message')} {'was' if count == 1 else 'were'} confirmed"
+
+
 async def _send(
-    addresses: list[str], to: angarium.Topic | str, source: Source, fields: dict[str, Any], watch: output.Watch
+    broker: options.Broker, to: angarium.Topic | str, source: Source, fields: dict[str, Any], watch: output.Watch
 ) -> None:
     async with (
-        options.connected(addresses, give_up_after_s=STALLED_S_MAX) as connection,
+        options.connected(broker, give_up_after_s=STALLED_S_MAX) as connection,
         connection.session() as session,
     ):
-        async for chunk in source.chunks():
+        async for chunk in source.chunks(connection.limits.body_bytes_max):
             watch.advance(await session.send_many(to, chunk, **fields))

@@ -30,6 +30,17 @@ async def pour(data: bytes) -> None:
             rest = rest[os.write(STDOUT, rest[:piece_bytes]) :]
     except BrokenPipeError:
         raise OutputClosed from None
+    except OSError as error:
+        raise Failure(f"standard output: {error.strerror}") from None
+
+
+async def read_all(descriptor: int, bytes_max: int) -> bytes:
+    """All that comes, or one byte more than `bytes_max` at least."""
+    parts, size = [], 0
+    while size <= bytes_max and (data := await _read_available(descriptor)):
+        parts.append(data)
+        size += len(data)
+    return b"".join(parts)
 
 
 async def read_lines(descriptor: int) -> AsyncIterator[list[bytes]]:

@@ -4,19 +4,28 @@ Its consumer fetches only while somebody waits, and only as many messages as the
 last has gone (it was on its way when the time was over) is given back at once, as if it had never been delivered:
 somebody else may be waiting for it.
 """
+from typing import TYPE_CHECKING
+
 from angarium.client.consumer import Consumer
 from angarium.client.message import Message
+from angarium.client.present import time_for_present_s
+
+if TYPE_CHECKING:
+    from angarium.client.connection import Connection
 
 
 class Receiver:
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer, connection: "Connection") -> None:
         self.consumer = consumer
+        self._connection = connection
         self._waiting = 0
 
     async def receive(self, timeout_s: float | None) -> Message | None:
         self._waiting += 1
         self.adjust()
         try:
+            if timeout_s is not None and timeout_s <= 0 and self.consumer.is_empty:
+                timeout_s = await time_for_present_s(self._connection, self.consumer)
             return await self.consumer.receive_alone(timeout_s)
         finally:
             self._waiting -= 1

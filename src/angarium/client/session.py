@@ -131,11 +131,12 @@ class Session(Sends):
         return self._open_consumer(destination, prefetch, options)
 
     async def receive(self, destination: Destination, timeout_s: float | None = None) -> Message | None:
-        """One message, or None if there was none within the time. Nothing beyond it is fetched in advance."""
+        """One message, or None if there was none within the time; 0: what is there now. Nothing beyond it is fetched in
+        advance."""
         self.check_usable()
         receiver = self._receivers.get(destination)
         if receiver is None or receiver.consumer.is_ended:
-            receiver = Receiver(self._open_consumer(destination, 1))
+            receiver = Receiver(self._open_consumer(destination, 1), self._connection)
             self._receivers[destination] = self._receivers_by_number[receiver.consumer.number] = receiver
         return await receiver.receive(timeout_s)
 

@@ -1,14 +1,15 @@
 """Names of destinations and subscriptions: what is allowed, in one place.
 
-A name is dot-separated segments of ASCII letters, digits, `-` and `_`. A leading underscore is reserved
-for well-known destinations (`_ADMIN`, `_LOG`, `_DMQ`), which clients cannot create.
+A name is dot-separated segments of ASCII letters, digits, `-` and `_`. It does not begin with `-`, which a command line
+would take for an option. A leading underscore is reserved for well-known destinations (`_ADMIN`, `_LOG`, `_DMQ`), which
+clients cannot create.
 """
 import re
 
 from angarium.core.errors import Rejected
 
 NAME_CHARACTERS_MAX = 255
-_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
 def check_name(name: str, *, what: str = "destination") -> None:
@@ -18,7 +19,8 @@ def check_name(name: str, *, what: str = "destination") -> None:
     if not _NAME.fullmatch(name):
         raise Rejected(
             "bad-name",
-            f"{what} name {name!r}: use letters, digits, '-' and '_' in segments separated by single dots",
+            f"{what} name {name!r}: use letters, digits, '-' and '_' in segments separated by single dots, "
+            "and no '-' at the beginning",
         )
     if name.startswith("_"):
         raise Rejected("reserved-name", f"{what} name {name!r}: a leading underscore is reserved")

@@ -41,6 +41,7 @@ _VERSION = version("angarium")  # looked up in files: once, not for each status
 @dataclass(frozen=True, slots=True)
 class ReadyInfo:
     address: str
+    host: str  # of the address
     data: str
     name: str
     recovered: str  # what was found in the store, for people; empty if it was new
@@ -112,7 +113,7 @@ class Broker:
             recovered = f"{count} destinations, {replayed}"
         bound_host, bound_port = addresses[0]
         shown = f"[{bound_host}]" if ":" in bound_host else bound_host
-        return ReadyInfo(f"angarium://{shown}:{bound_port}", self._config.node.data, self._name, recovered)
+        return ReadyInfo(f"angarium://{shown}:{bound_port}", bound_host, self._config.node.data, self._name, recovered)
 
     async def stop(self, reason: str) -> bool:
         """Say goodbye, write what is queued, close the store. False if something unconfirmed was given up."""

@@ -9,8 +9,8 @@ The file has one table for each subsystem, the fields of its settings dataclass 
     [destination]
     resume_grace_s = 2.0
 
-An environment variable is ANGARIUM_, the table, two underscores and the key: ANGARIUM_NODE__LISTEN. Unknown keys and
-values of the wrong type are errors.
+An environment variable is ANGARIUM_, the table, two underscores and the key: ANGARIUM_NODE__LISTEN. Unknown keys,
+unknown variables that begin so, and values of the wrong type are errors.
 """
 import dataclasses
 import difflib
@@ -30,11 +30,11 @@ from angarium.core.ids import SITE_MAX
 from angarium.core.session.events import SessionSettings
 from angarium.core.stream.events import StreamSettings
 from angarium.core.wire.frames import PORT_DEFAULT
+from angarium.node.environment import PREFIX, check_names
 from angarium.runtime.disk import DiskSettings
 from angarium.runtime.listener import ListenerSettings
 from angarium.store.settings import StoreSettings
 
-ENVIRONMENT_PREFIX = "ANGARIUM_"
 _MAY_BE_ZERO = (
     "node.site", "destination.resume_grace_s", "disk.patience_s", "listener.output_bytes_low", "store.ballast_bytes",
     "stream.free_bytes_min", "stream.unfinished_keep_s",
@@ -94,9 +94,10 @@ def load_config(
     values: dict[str, dict[str, Any]] = {}
     if path is not None:
         _merge(values, _read_file(path), str(path))
+    check_names(environment or {}, _variables())
     for name, text in (environment or {}).items():
-        table, separator, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("__")
-        if name.startswith(ENVIRONMENT_PREFIX) and separator:
+        table, separator, key = name.removeprefix(PREFIX).lower().partition("__")
+        if name.startswith(PREFIX) and separator:
             _merge(values, {table: {key: _from_text(table, key, text, name)}}, name)
     for dotted, value in overrides.items():
         if value is not None:
@@ -164,6 +165,12 @@ def _fields(table: str, source: str) -> dict[str, Any]:
         raise ConfigError(f"{source}: unknown table [{table}]{_suggest(table, list(sections))}")
     assert isinstance(factory, type)
     return typing.get_type_hints(factory)
+
+
+def _variables() -> list[str]:
+    """The environment variables of all settings."""
+    sections = [f.name for f in dataclasses.fields(NodeConfig)]
+    return [f"{PREFIX}{table}__{key}".upper() for table in sections for key in _fields(table, "")]
 
 
 def _suggest(word: str, known: list[str]) -> str:

@@ -14,6 +14,7 @@ import uvloop
 from angarium.core.errors import Unavailable
 from angarium.node.broker import Broker, ReadyInfo
 from angarium.node.config import NodeConfig
+from angarium.node.places import check_free, check_places, foreign_files, is_open_to_others
 from angarium.store.durable import DurableStore
 
 _log = logging.getLogger("angarium")
@@ -38,7 +39,12 @@ async def _serve(config: NodeConfig, on_ready: Callable[[ReadyInfo], None]) -> i
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    check_places(config.node)
+    check_free(config.node)
+    foreign = foreign_files(Path(config.node.data))
     store = await asyncio.to_thread(DurableStore.open, Path(config.node.data), config.store)
+    if foreign:
+        _log.warning("data directory %s was not empty and held no store: it has %s", config.node.data, foreign)
     broker = Broker(config, store, name)
     loop.set_exception_handler(lambda _, context: broker.fail(context))
     try:
@@ -47,6 +53,11 @@ async def _serve(config: NodeConfig, on_ready: Callable[[ReadyInfo], None]) -> i
         await broker.stop("cannot listen")
         raise Unavailable(f"cannot listen on {config.node.listen}: {error.strerror or error}") from None
     on_ready(ready)
+    if is_open_to_others(ready.host):
+        _log.warning(
+            "listening on %s: whoever reaches it may read and change everything, there is no authentication yet",
+            config.node.listen,
+        )
     broker.failure.add_done_callback(lambda _: stop.set())
     await stop.wait()
     if broker.failure.done():

@@ -5,6 +5,7 @@
 """
 import argparse
 import gc
+import os
 import sys
 import time
 from collections import Counter
@@ -107,4 +108,8 @@ def _tally(tally: dict[str, int]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

@@ -82,7 +82,7 @@ class DurableStore:
     ) -> "DurableStore":
         started = time.monotonic()
         settings, disk, directory = settings or StoreSettings(), disk or DiskCalls(), Path(path)
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         with ExitStack() as undo:
             lock = DirectoryLock(directory)
             undo.callback(lock.release)

@@ -36,7 +36,7 @@ class StreamFiles:
         self._free_bytes_min = free_bytes_min
         self._open: OrderedDict[bytes, int] = OrderedDict()  # identity -> descriptor, the least used first
         self._new: set[bytes] = set()  # their names are not yet durable
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
 
     def close(self) -> None:
         while self._open:

@@ -70,6 +70,7 @@ class Tables:
                 max_dbs=max(Table) + 2,
                 max_readers=READERS_MAX,
                 readahead=settings.readahead,
+                mode=0o640,  # as the journal: messages are not for everybody
             )
             self._env.reader_check()  # a killed process leaves its reader slots behind
             self._meta = self._env.open_db(b"meta")

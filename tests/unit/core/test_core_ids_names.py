@@ -81,7 +81,7 @@ _ALLOWED = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_
 @THOROUGH
 @given(st.one_of(st.text(max_size=8), st.text("aZ9-_. ä\n", max_size=8)))
 def test_a_name_is_dot_separated_segments_or_it_is_rejected(name: str) -> None:
-    good = all(segment and set(segment) <= _ALLOWED for segment in name.split("."))
+    good = all(segment and set(segment) <= _ALLOWED for segment in name.split(".")) and name[0] != "-"
     expected = "bad-name" if not good else "reserved-name" if name.startswith("_") else ""
     try:
         check_name(name)

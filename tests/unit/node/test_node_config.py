@@ -69,8 +69,23 @@ def test_every_table_and_key_can_be_set_from_the_environment() -> None:
 
 
 def test_other_environment_variables_are_none_of_ours() -> None:
-    environment = {"PATH": "/bin", "ANGARIUM_URL": "x", "XANGARIUM_NODE__NAME": "x", "NODE__NAME": "x", "A__B": "c"}
-    assert load_config(None, {}, environment) == NodeConfig()
+    environment = {"PATH": "/bin", "XANGARIUM_NODE__NAME": "x", "NODE__NAME": "x", "A__B": "c", "ANGARIUM_ADDRESS": "x"}
+    orchestrated = {"ANGARIUM_SERVICE_HOST": "x", "ANGARIUM_PORT": "x", "ANGARIUM_PORT_4560_TCP_ADDR": "x"}
+    assert load_config(None, {}, environment | orchestrated) == NodeConfig()
+
+
+@pytest.mark.parametrize(
+    ("name", "suggested"),
+    [
+        ("ANGARIUM_NODE_LISTEN", "ANGARIUM_NODE__LISTEN"),
+        ("ANGARIUM_ADRESS", "ANGARIUM_ADDRESS"),
+        ("ANGARIUM_FOO", "two underscores"),
+    ],
+)
+def test_a_misspelt_environment_variable_is_refused(name: str, suggested: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_config(None, {}, {name: "x"})
+    assert name in str(refused.value) and suggested in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,4 @@
+"""`python -m angarium`: the command line."""
+from angarium.cli.main import main
+
+main()

@@ -1,0 +1,56 @@
+"""The commands of `angarium`, and nothing else.
+
+Each command is a plain function in the module that its subject has; `failure` turns errors into sentences.
+"""
+import importlib.metadata
+import os
+from typing import Annotated
+
+import typer
+
+from angarium.cli import administration, bench, node, output, receiving, sending
+from angarium.node.environment import check_names
+
+app = typer.Typer(
+    name="angarium",
+    help="Angarium, a message broker: run one, send and receive messages, look after queues and topics.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+topic_app = typer.Typer(help="Follow topics.", no_args_is_help=True)
+config_app = typer.Typer(help="Check and show a broker's settings.", no_args_is_help=True)
+
+app.command()(node.up)
+app.command()(sending.send)
+app.command()(receiving.receive)
+app.command()(administration.ls)
+app.command()(administration.create)
+app.command()(administration.browse)
+app.command()(administration.purge)
+app.command()(administration.rm)
+app.command()(administration.status)
+app.command()(bench.bench)
+topic_app.command()(receiving.tail)
+config_app.command()(node.check)
+config_app.command()(node.show)
+app.add_typer(topic_app, name="topic")
+app.add_typer(config_app, name="config")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        output.write(f"angarium {importlib.metadata.version('angarium')}\n".encode())
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand not in ("up", "config"):  # those judge settings, too
+        check_names(os.environ)

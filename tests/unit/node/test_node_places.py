@@ -1,0 +1,55 @@
+"""Goal: where a node cannot listen or keep its data is found out before anything is created."""
+import socket
+from pathlib import Path
+
+import pytest
+
+from angarium.core.errors import ConfigError, Unavailable
+from angarium.node.config import NodeSettings
+from angarium.node.places import check_free, check_places, foreign_files, is_open_to_others
+
+
+def test_good_places(tmp_path: Path) -> None:
+    settings = NodeSettings(listen="127.0.0.1:0", data=str(tmp_path / "new" / "data"))
+    check_places(settings)
+    check_free(settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("data", ["file", "file/below"])
+def test_data_in_a_file_is_refused_by_name(tmp_path: Path, data: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ConfigError, match="file is a file; name a directory"):
+        check_places(NodeSettings(data=str(tmp_path / data)))
+
+
+def test_a_host_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'no.such.host.invalid:1'.*address of this machine"):
+        check_places(NodeSettings(listen="no.such.host.invalid:1"))
+
+
+def test_a_port_in_use_is_refused() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(Unavailable, match=r"cannot listen on 127.0.0.1:.*in use"):
+            check_free(NodeSettings(listen=f"127.0.0.1:{taken.getsockname()[1]}"))
+
+
+def test_files_that_are_not_a_store_are_named(tmp_path: Path) -> None:
+    assert foreign_files(tmp_path / "missing") == foreign_files(tmp_path) == ""
+    for name in ("lock", "journal-1-0.seg", "ballast", "lost+found"):
+        (tmp_path / name).touch()
+    assert foreign_files(tmp_path) == ""
+    for name in ("d", "c", "b", "a", "e"):
+        (tmp_path / name).touch()
+    assert foreign_files(tmp_path) == "a, b, c and 2 more"
+    (tmp_path / "data.mdb").touch()
+    assert foreign_files(tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("host", "is_open"), [("127.0.0.1", False), ("::1", False), ("localhost", False), ("0.0.0.0", True), ("::", True)]
+)
+def test_who_else_may_connect(host: str, is_open: bool) -> None:
+    assert is_open_to_others(host) == is_open
