@@ -17,6 +17,10 @@ class Table(IntEnum):
     PRODUCER = 6  # destination id, producer id -> last sequence
     DAMAGED = 7  # destination id, end position -> bytes that failed their checksum
     ATTACHED = 8  # destination id, session, consumer number, subscription id -> nothing
+    DELAYED = 10  # destination id, due time, number -> batch that is not yet due
+    DEDUPLICATION = 11  # destination id, slot of the ring -> number, deduplication id
+    LAST_VALUE = 12  # destination id, last-value key -> position of its last message
+    TRANSACTION = 13  # session -> number of its last committed transaction
     STREAM = 16  # destination id, position -> the stream that holds the body of that message
 
 

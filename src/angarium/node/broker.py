@@ -80,6 +80,7 @@ class Broker:
             config.disk,
             written=self._written,
             read=self._read,
+            delayed=self._delayed,
             blocked=self._writes_blocked,
             failed=self._failed,
         )
@@ -174,6 +175,9 @@ class Broker:
     def _read(self, event: mm.BatchesRead) -> None:
         self._run_mm(self._message_manager.handle(event, now=self._loop.time()))
 
+    def _delayed(self, event: mm.DelayedRead) -> None:
+        self._run_mm(self._message_manager.handle(event, now=self._loop.time()))
+
     def _stream_files_told(self, events: list[FileEvent]) -> None:
         now = self._loop.time()
         commands: list[mm.Command] = []
@@ -238,6 +242,8 @@ class Broker:
                     answer = self._disk.read(command)
                     if answer is not None:
                         self._read(answer)
+                case mm.ReadDelayed():
+                    self._disk.read_delayed(command)
                 case mm.Report():
                     self._report(command)
                 case ReadBlocks():

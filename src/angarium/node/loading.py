@@ -48,6 +48,9 @@ def load(store: Store) -> Loaded:
         Table.SUBSCRIPTION: state.subscriptions,
         Table.PRODUCER: state.producers,
         Table.ATTACHED: state.attached,
+        Table.DEDUPLICATION: state.deduplication,
+        Table.LAST_VALUE: state.last_values,
+        Table.TRANSACTION: state.transactions,
         Table.STREAM: state.streams,
     }
     damaged: list[tuple[Table | None, bytes]] = []

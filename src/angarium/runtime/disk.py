@@ -16,9 +16,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from angarium.core.destination.events import BatchesRead, DamagedBatch, Read, StoredBatch, Write
+from angarium.core.destination.events import (
+    BatchesRead,
+    DamagedBatch,
+    DelayedRead,
+    Read,
+    ReadDelayed,
+    StoredBatch,
+    Write,
+)
 from angarium.core.errors import Unavailable
-from angarium.core.storage import Operation, Table, position_key
+from angarium.core.storage import Operation, Table, key_of, position_key
 from angarium.core.wire.batch import Batch
 from angarium.store.interface import Damaged, Item, Store, group_bytes
 
@@ -55,6 +63,7 @@ class Disk:
         *,
         written: Callable[[list[int]], None],
         read: Callable[[BatchesRead], None],
+        delayed: Callable[[DelayedRead], None],
         blocked: Callable[[str], None],
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -62,13 +71,14 @@ class Disk:
         self.freeing_bytes = 0  # of those, what makes room
         self._store = store
         self._settings = settings
-        self._written, self._read, self._blocked, self._failed = written, read, blocked, failed
+        self._written, self._read, self._delayed = written, read, delayed
+        self._blocked, self._failed = blocked, failed
         self._loop = asyncio.get_running_loop()
         self._writes: queue.SimpleQueue[list[_Queued]] = queue.SimpleQueue()
         self._patient: list[_Queued] = []  # not yet handed to the writer: waking it costs more than their writing
         self._patient_bytes = 0
         self._patience: asyncio.TimerHandle | None = None
-        self._reads: queue.SimpleQueue[Read | None] = queue.SimpleQueue()
+        self._reads: queue.SimpleQueue[Read | ReadDelayed | None] = queue.SimpleQueue()
         self._postponed: deque[Read] = deque()  # to a later turn of the loop
         self._turn_batches = self._turn_bytes = 0  # answered since the last turn that was waited for
         self._writer = threading.Thread(target=self._guarded(self._write_loop), name="disk-writer", daemon=True)
@@ -126,6 +136,9 @@ class Disk:
             self._postponed.popleft()
         if self._postponed:
             self._loop.call_soon(self._next_turn)
+
+    def read_delayed(self, read: ReadDelayed) -> None:
+        self._reads.put(read)
 
     async def close(self) -> bool:
         """Finish what is queued; False if the store would not take it (its producers were never confirmed)."""
@@ -247,7 +260,10 @@ class Disk:
 
     def _read_loop(self) -> None:
         while (read := self._reads.get()) is not None:
-            self._call(self._read, BatchesRead(read.token, read_from_store(self._store, read)))
+            if isinstance(read, ReadDelayed):
+                self._call(self._delayed, read_delayed(self._store, read))
+            else:
+                self._call(self._read, BatchesRead(read.token, read_from_store(self._store, read)))
 
 
 def read_from_memory(store: Store, read: Read) -> list[_Batch] | None:
@@ -266,6 +282,13 @@ def read_from_memory(store: Store, read: Read) -> list[_Batch] | None:
         position = end
         size_bytes += len(item.value)
     return batches or None
+
+
+def read_delayed(store: Store, read: ReadDelayed) -> DelayedRead:
+    """The first of those that wait for their time; what fails its checksum is there without its content."""
+    low, high = key_of(read.destination), key_of(read.destination + 1)
+    found = store.scan(Table.DELAYED, low, high, limit=1_000, bytes_max=read.bytes_max)
+    return DelayedRead(read.token, [(item.key, item.value if isinstance(item, Item) else b"") for item in found])
 
 
 def read_from_store(store: Store, read: Read) -> list[_Batch]:

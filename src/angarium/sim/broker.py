@@ -251,7 +251,7 @@ class Node:
         for token in tokens:
             self._enter(partial(self._tell_mm, mm.Written(token)))
 
-    def read_done(self, event: mm.BatchesRead) -> None:
+    def read_done(self, event: mm.BatchesRead | mm.DelayedRead) -> None:
         self._enter(partial(self._tell_mm, event))
 
     def writes_blocked(self, reason: str) -> None:
@@ -316,6 +316,8 @@ class Node:
                     answer = self._disk.read(command)
                     if answer is not None:
                         self._tell_mm(answer)
+                case mm.ReadDelayed():
+                    self._disk.read_delayed(command)
                 case mm.Report():
                     self._report(command)
         self._is_running = False
@@ -349,6 +351,9 @@ def load(store: Store) -> StoredState:
         Table.PRODUCER: state.producers,
         Table.ATTACHED: state.attached,
         Table.STREAM: state.streams,
+        Table.DEDUPLICATION: state.deduplication,
+        Table.LAST_VALUE: state.last_values,
+        Table.TRANSACTION: state.transactions,
     }
     for table, records in tables.items():
         for item in store.scan(table, b"", b"\xff" * 9, limit=1_000_000):

@@ -13,11 +13,11 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
-from angarium.core.destination.events import BatchesRead, Read, Write
+from angarium.core.destination.events import BatchesRead, DelayedRead, Read, ReadDelayed, Write
 from angarium.core.errors import Unavailable
 from angarium.core.storage import Operation, Table
 from angarium.core.wire.batch import Batch
-from angarium.runtime.disk import read_from_memory, read_from_store
+from angarium.runtime.disk import read_delayed, read_from_memory, read_from_store
 from angarium.sim.clock import Clock
 from angarium.sim.trace import Trace
 from angarium.store.interface import Item, group_bytes
@@ -42,7 +42,7 @@ class Audience(Protocol):
 
     def written(self, tokens: list[int]) -> None: ...
 
-    def read_done(self, event: BatchesRead) -> None: ...
+    def read_done(self, event: BatchesRead | DelayedRead) -> None: ...
 
     def writes_blocked(self, reason: str) -> None: ...
 
@@ -69,7 +69,7 @@ class SimDisk:
     def _clear(self) -> None:
         self._waiting: deque[Write] = deque()
         self._group: list[Write] = []  # staged
-        self._unread: dict[int, Read] = {}
+        self._unread: dict[int, Read | ReadDelayed] = {}
         self._outbox: deque[Callable[[Audience], None]] = deque()  # what the loop is to be told, in order
         self._is_blocked = False
         self._is_reserved = False  # the group staged may use the reserve
@@ -119,6 +119,16 @@ class SimDisk:
         answer = event or BatchesRead(read.token, read_from_store(self.store, read))
         assert self._audience is not None
         self._audience.read_done(answer)
+
+    def read_delayed(self, read: ReadDelayed) -> None:
+        self._unread[read.token] = read
+        delay_s = self._chance.random() * self._settings.read_s_max * self.slowness
+        self._later(delay_s, partial(self._read_delayed, read))
+
+    def _read_delayed(self, read: ReadDelayed) -> None:
+        del self._unread[read.token]
+        assert self._audience is not None
+        self._audience.read_done(read_delayed(self.store, read))
 
     # -- groups --------------------------------------------------------------------------------------
 

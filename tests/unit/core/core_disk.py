@@ -5,7 +5,7 @@ what is durable. `crash` keeps a prefix of what waits, which nobody is told of: 
 """
 from collections import deque
 
-from angarium.core.destination.events import DamagedBatch, Read, StoredBatch, Write
+from angarium.core.destination.events import DamagedBatch, Read, ReadDelayed, StoredBatch, Write
 from angarium.core.destination.message_manager import StoredState
 from angarium.core.storage import DeleteRange, Operation, Put, Table, position_key
 
@@ -56,6 +56,10 @@ class FakeDisk:
                 size_bytes += len(data)
         return found
 
+    def read_delayed(self, read: ReadDelayed) -> list[tuple[bytes, bytes]]:
+        prefix = read.destination.to_bytes(8, "big")
+        return [item for item in sorted(self.tables[Table.DELAYED].items()) if item[0][:8] == prefix]
+
     def batch_ends(self, destination: int) -> list[int]:
         keys = sorted(self.tables[Table.BATCH])
         return [int.from_bytes(key[8:], "big") for key in keys if key[:8] == destination.to_bytes(8, "big")]
@@ -81,4 +85,7 @@ class FakeDisk:
             producers=dict(self.tables[Table.PRODUCER]),
             attached=dict(self.tables[Table.ATTACHED]),
             streams=dict(self.tables[Table.STREAM]),
+            deduplication=dict(self.tables[Table.DEDUPLICATION]),
+            last_values=dict(self.tables[Table.LAST_VALUE]),
+            transactions=dict(self.tables[Table.TRANSACTION]),
         )

@@ -11,10 +11,12 @@ from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import (
     BatchesRead,
     Command,
+    DelayedRead,
     DestinationSettings,
     Event,
     FromSession,
     Read,
+    ReadDelayed,
     Report,
     Tick,
     ToSession,
@@ -57,7 +59,7 @@ class World:
         self.sent: dict[bytes, list[tuple[Frame, bytes]]] = {}
         self.on_sent: Callable[[bytes, Frame, bytes], None] | None = None  # told of everything that is sent
         self.reports: list[Report] = []
-        self.reads: deque[Read] = deque()
+        self.reads: deque[Read | ReadDelayed] = deque()
         self._uses: dict[bytes, dict[int, None]] = {}  # where each session has sent something
         self._last_identity = 0
         self.manager = MessageManager(self.settings, wall_ms_at_zero=WALL_MS_AT_ZERO)
@@ -84,7 +86,7 @@ class World:
                         self.on_sent(session, frame, payload)
                 case Write():
                     self.disk.waiting.append(command)
-                case Read():
+                case Read() | ReadDelayed():
                     self.reads.append(command)
                 case Report():
                     self.reports.append(command)
@@ -112,7 +114,10 @@ class World:
             return False
         read = self.reads.popleft()
         auto, self.auto = self.auto, False
-        self.tell(BatchesRead(read.token, self.disk.read(read)))
+        if isinstance(read, ReadDelayed):
+            self.tell(DelayedRead(read.token, self.disk.read_delayed(read)))
+        else:
+            self.tell(BatchesRead(read.token, self.disk.read(read)))
         self.auto = auto
         return True
 

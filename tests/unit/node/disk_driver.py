@@ -4,7 +4,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, TypeVar
 
-from angarium.core.destination.events import BatchesRead, Write
+from angarium.core.destination.events import BatchesRead, DelayedRead, Write
 from angarium.core.errors import Unavailable
 from angarium.core.storage import Operation, Put, Table
 from angarium.runtime.disk import Disk, DiskSettings
@@ -107,10 +107,12 @@ class Driver:
         self.calls: list[list[int]] = []
         self.blocked: list[str] = []
         self.read: list[BatchesRead] = []
+        self.delayed: list[DelayedRead] = []
         self.failures: list[BaseException] = []
         self._changed = asyncio.Event()
         self.disk = Disk(
             store, settings, written=self._written, read=self._noted(self.read.append),
+            delayed=self._noted(self.delayed.append),
             blocked=self._noted(self.blocked.append), failed=self._noted(self.failures.append),
         )  # fmt: skip
 

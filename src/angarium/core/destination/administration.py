@@ -7,6 +7,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import (
     BatchesRead,
@@ -16,8 +18,12 @@ from angarium.core.destination.events import (
     ToSession,
 )
 from angarium.core.destination.log import Lane, lane_of
+from angarium.core.destination.options import NAMES as OPTION_NAMES
+from angarium.core.destination.options import options_of, with_options
 from angarium.core.destination.pending import PendingBrowse, PendingWrite
+from angarium.core.destination.records import DestinationRecord
 from angarium.core.errors import Rejected
+from angarium.core.storage import Put, Table, key_of
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind, Reply, Request
 
@@ -39,6 +45,7 @@ class Administration:
             "destination.list": self._list,
             "destination.describe": self._describe,
             "destination.create": self._create,
+            "destination.alter": self._alter,
             "destination.remove": self._remove,
             "destination.purge": self._purge,
             "destination.browse": self._browse,
@@ -87,17 +94,29 @@ class Administration:
 
     def _create(self, session: bytes, request: Request) -> list[Command]:
         kind = _KINDS.get(_text(request, "kind", "queue"))
-        confirm = _text(request, "confirm", "disk")
-        if kind is None or confirm not in ("disk", "memory"):
-            raise Rejected("bad-argument", "kind is 'queue' or 'topic', confirm is 'disk' or 'memory'")
-        destination, operations = self._manager.create(_text(request, "name"), kind, confirm)
+        if kind is None:
+            raise Rejected("bad-argument", "kind is 'queue' or 'topic'")
+        wanted = with_options(DestinationRecord(_text(request, "name"), kind), request.arguments)
+        destination, operations = self._manager.create(wanted.name, kind, wanted)
         if not operations:
-            if destination.record.confirm != confirm:
-                reason = f"{destination.record.name!r} exists with confirm = {destination.record.confirm!r}"
-                raise Rejected("already-exists", reason)
+            given = [name for name in OPTION_NAMES if name in request.arguments]
+            differing = [name for name in given if getattr(destination.record, name) != getattr(wanted, name)]
+            if differing:
+                is_now = ", ".join(f"{name} = {getattr(destination.record, name)!r}" for name in differing)
+                raise Rejected("already-exists", f"{wanted.name!r} exists with {is_now}; change it with alter")
             return [_done(session, request, describe(destination))]
         answer = _done(session, request, describe(destination))
         return [self._manager.write_creation(destination, operations, answer)]
+
+    def _alter(self, session: bytes, request: Request) -> list[Command]:
+        destination = self._named(request)
+        record = with_options(destination.record, request.arguments)
+        commands = destination.alter(record)
+        answer = _done(session, request, describe(destination))
+        noted = Put(Table.DESTINATION, key_of(destination.identity), msgspec.msgpack.encode(record))
+        # Not ahead of the creation that it changes.
+        freeing = self._manager.is_stored(destination)
+        return [*commands, self._manager.write([noted], PendingWrite(answers=[answer]), freeing=freeing)]
 
     def _remove(self, session: bytes, request: Request) -> list[Command]:
         destination = self._named(request)
@@ -186,7 +205,7 @@ def describe(destination: Destination) -> dict[str, Any]:
     return {
         "name": destination.record.name,
         "kind": destination.record.kind.name.lower(),
-        "confirm": destination.record.confirm,
+        **options_of(destination.record),
         "messages": max(waiting, default=0),
         "bytes_mean": round(mean_bytes),
         "first_position": log.lanes[0].first,
@@ -199,6 +218,9 @@ def describe(destination: Destination) -> dict[str, Any]:
         "settled": counters.settled,
         "rejected": counters.rejected,
         "expired": counters.expired,
+        "dead": counters.dead,
+        "delayed": destination.publishing.delays.count,
+        "bytes": log.stored_bytes,
         "damaged": counters.damaged,
         "blocked": ": ".join(destination.publishing.blocked or ()),
         "subscriptions": [
@@ -209,6 +231,9 @@ def describe(destination: Destination) -> dict[str, Any]:
                 "in_flight": s.in_flight_count(),
                 "consumers": len(s.consumers),
                 "redelivered": s.redeliveries.count,
+                "selector": s.selector,
+                "shared": s.shared,
+                "dropped": s.dropped,
             }
             for s in subscriptions[:SUBSCRIPTIONS_SHOWN_MAX]
         ],

@@ -16,9 +16,11 @@ from angarium.core.destination.consumer import ConsumerKey
 from angarium.core.destination.consuming import Consuming
 from angarium.core.destination.dispatch import Dispatch
 from angarium.core.destination.events import Command, ToSession
+from angarium.core.destination.limits import CODE
 from angarium.core.destination.log import LogField, log_put
 from angarium.core.destination.pending import PendingWrite
 from angarium.core.destination.publishing import Publishing
+from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription, SubscriptionRecord
 from angarium.core.report import Level, Report
@@ -27,6 +29,7 @@ from angarium.core.wire import frames
 
 _TABLES = (
     Table.BATCH, Table.LOG, Table.SUBSCRIPTION, Table.PRODUCER, Table.DAMAGED, Table.ATTACHED, Table.STREAM,
+    Table.DELAYED, Table.DEDUPLICATION, Table.LAST_VALUE,
     Table.DESTINATION,
 )  # fmt: skip
 
@@ -35,7 +38,6 @@ class Destination:
     def __init__(self, state: DestinationState) -> None:
         self.state = state
         self.identity = state.identity
-        self.record = state.record
         self.log = state.log
         self.subscriptions = state.subscriptions
         self.producers = state.producers
@@ -47,12 +49,18 @@ class Destination:
         for subscription in self.subscriptions:  # a queue's own
             self.dispatch.prepare(subscription)
 
+    @property
+    def record(self) -> DestinationRecord:
+        return self.state.record
+
     # -- start -------------------------------------------------------------------------------------
 
     def restore_log(self, figures: dict[tuple[int, int], tuple[int, int]], *, now: float) -> None:
         state = self.state
         state.log.restore(figures)
         state.counters.damaged, _ = figures.get((LogField.DAMAGED, 0), (0, 0))
+        delayed, _ = figures.get((LogField.DELAYED, 0), (0, 0))
+        self.publishing.delays.restore(delayed, state.wall_ms(now))
         if not state.is_queue:
             state.keep_until = now + state.settings.resume_grace_s
             return
@@ -77,6 +85,10 @@ class Destination:
         self.subscriptions.add(subscription)
         self.dispatch.prepare(subscription)
 
+    def restore_names(self, ids: dict[int, bytes], positions: dict[bytes, int]) -> None:
+        self.publishing.window.restore(ids)
+        self.publishing.last_values.restore(positions)
+
     # -- events ------------------------------------------------------------------------------------
 
     def frame(self, session: bytes, frame: frames.Frame, payload: bytes, *, now: float) -> list[Command]:
@@ -84,7 +96,7 @@ class Destination:
             case frames.Publish():
                 return self.publishing.publish(session, frame, payload, now=now)
             case frames.Settle():
-                return self.consuming.settle(session, frame, now=now)
+                return self.consuming.settle(session, frame, now=now) + self._keep_limits()
             case frames.Credit():
                 return self.consuming.credit(session, frame)
             case frames.Recover():
@@ -98,7 +110,8 @@ class Destination:
             case frames.ProducerClose(number):
                 return self.publishing.close(session, number, forget=True)
             case frames.ConsumerClose(number, unsubscribe):
-                return self.consuming.close(session, number, now=now, unsubscribe=unsubscribe)
+                commands = self.consuming.close(session, number, now=now, unsubscribe=unsubscribe)
+                return commands + self._keep_limits()
             case frames.SessionEnded(closed):
                 return self._session_ended(session, closed=closed, now=now)
         raise AssertionError(f"{type(frame).__name__} is not for a destination")
@@ -117,10 +130,13 @@ class Destination:
             commands += self.consuming.settled(*pending.settled, pending.lost)
         if pending.noted is not None:
             pending.noted.noting = False
+        if pending.moved:
+            commands += self.publishing.delays.moved(now)
         if pending.opened is not None:
             commands += self.consuming.opened(pending.opened, pending.lost)
         if pending.arrived:
             commands += self.dispatch.arrived(pending.arrived, now=now)
+            commands += self._supersede(pending.superseded) + self._keep_limits()
             # A subscription may begin, or have ended, beyond what was written.
             commands += self.state.freed()
         return commands
@@ -132,6 +148,34 @@ class Destination:
         noted = log_put(self.identity, LogField.DAMAGED, state.counters.damaged)
         text = f"{self.record.name!r}, position {position}: {reason}"
         return [Report(Level.ERROR, "stream-damaged", text), state.write([noted], PendingWrite(), freeing=True)]
+
+    def _supersede(self, positions: list[int]) -> list[Command]:
+        """There is a later value: what nobody holds is settled."""
+        touched: dict[Subscription, None] = {}
+        for subscription in self.subscriptions if positions else ():
+            for position in positions:
+                if subscription.free_in(position, position + 1):
+                    subscription.discard(position, position + 1)
+                    touched[subscription] = None
+        return [c for s in touched for c in self.consuming.save(s, PendingWrite(), patient=True)]
+
+    def _keep_limits(self) -> list[Command]:
+        """What follows from the destination's limits, now that it holds more, or less."""
+        limits, record = self.publishing.limits, self.record
+        if not limits.is_set:
+            return []
+        commands: list[Command] = []
+        touched: list[Subscription] = []
+        if record.slow_subscriber == "drop" and not self.state.is_queue:
+            touched, commands = limits.drop_behind()
+        elif record.over_limit == "oldest":
+            touched = limits.doom_oldest()
+        elif record.over_limit == "block":
+            commands = self.publishing.set_blocked(CODE, limits.reason())
+        for subscription in touched:
+            commands += self.consuming.save(subscription, PendingWrite(), patient=True)
+            commands += self.dispatch.pump(subscription)
+        return commands
 
     # -- administration ------------------------------------------------------------------------------
 
@@ -148,6 +192,14 @@ class Destination:
                 operations.append(self.state.subscription_put(subscription))
         return purged, operations + self.state.trim()
 
+    def alter(self, record: DestinationRecord) -> list[Command]:
+        """Other options count from now on."""
+        self.state.record = record
+        for subscription in self.subscriptions:
+            self.dispatch.follow_options(subscription)
+        unblocked = self.publishing.set_blocked(CODE, "")
+        return unblocked + self._keep_limits()
+
     def remove(self, code: str, reason: str) -> tuple[list[ToSession], list[Operation]]:
         closings = [
             ToSession(consumer.session, frames.ConsumerClosed(consumer.number, code, reason))
@@ -162,11 +214,11 @@ class Destination:
     # -- time ----------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        times = (self.subscriptions.deadline(), self.state.keep_until or None)
+        times = (self.subscriptions.deadline(), self.state.keep_until or None, self.publishing.delays.deadline())
         return min((time for time in times if time is not None), default=None)
 
     def tick(self, now: float) -> list[Command]:
-        commands = self.consuming.tick(now)
+        commands = self.consuming.tick(now) + self.publishing.delays.tick(now)
         if self.state.keep_until and now >= self.state.keep_until:
             self.state.keep_until = 0.0
             commands += self.state.freed()

@@ -36,9 +36,7 @@ class Dispatch:
 
     def prepare(self, subscription: Subscription) -> None:
         """A subscription has come: from now on it knows what it accepts."""
-        record = self._state.record
-        subscription.redeliveries_max = record.redeliveries_max
-        subscription.buries = subscription.durable and record.buries
+        self.follow_options(subscription)
         if not subscription.selector and not subscription.no_local:
             return
         selector = parse(subscription.selector)
@@ -51,6 +49,11 @@ class Dispatch:
 
         subscription.accepts = accepts
         self._go_live_if_level(subscription)
+
+    def follow_options(self, subscription: Subscription) -> None:
+        record = self._state.record
+        subscription.redeliveries_max = record.redeliveries_max
+        subscription.buries = subscription.durable and record.buries
 
     def _go_live_if_level(self, subscription: Subscription) -> None:
         level = all(subscription.fresh_of(lane.number) >= lane.readable for lane in self._log.order)

@@ -47,6 +47,13 @@ class BatchesRead(msgspec.Struct, frozen=True):
     batches: list[StoredBatch | DamagedBatch]
 
 
+class DelayedRead(msgspec.Struct, frozen=True):
+    """The first of the messages that wait for their time: key and batch."""
+
+    token: int
+    items: list[tuple[bytes, bytes]]
+
+
 class WritesBlocked(msgspec.Struct, frozen=True):
     """Nothing can be written for now. Writes asked for are kept and done when it is over."""
 
@@ -59,7 +66,7 @@ class WritesUnblocked(msgspec.Struct, frozen=True): ...
 class Tick(msgspec.Struct, frozen=True): ...
 
 
-Event = FromSession | Written | BatchesRead | WritesBlocked | WritesUnblocked | Tick | FileEvent
+Event = FromSession | Written | BatchesRead | WritesBlocked | WritesUnblocked | Tick | FileEvent | DelayedRead
 
 # -- commands --------------------------------------------------------------------------------------
 
@@ -87,7 +94,13 @@ class Read(msgspec.Struct, frozen=True):
     end: int  # never at or beyond this position
 
 
-Command = ToSession | Write | Read | Report | FileCommand
+class ReadDelayed(msgspec.Struct, frozen=True):
+    token: int
+    destination: int
+    bytes_max: int  # stop after the batch that reaches this
+
+
+Command = ToSession | Write | Read | ReadDelayed | Report | FileCommand
 
 
 # -- settings --------------------------------------------------------------------------------------
@@ -112,3 +125,10 @@ class DestinationSettings:
     # Messages of one subscription that are delivered and not settled. Past it nothing new is delivered: it bounds
     # what is remembered, and written with each settlement, of messages settled out of order.
     in_flight_max: int = 100_000
+    # Deduplication ids that each destination remembers. Past it the oldest is forgotten.
+    deduplication_ids_max: int = 10_000
+    # Last-value keys of one destination. Past it the least recently written is an ordinary message again.
+    last_value_keys_max: int = 100_000
+    # What all destinations together may hold; 0 is no limit. Past it all producers are blocked.
+    node_messages_max: int = 0
+    node_bytes_max: int = 0

@@ -33,6 +33,7 @@ class LogField(IntEnum):
     FIRST = 1  # positions below are gone
     NEXT = 2  # the position that the next message gets, and how many bytes are stored
     DAMAGED = 3  # positions set aside, of the whole log
+    DELAYED = 4  # messages that are not yet due, of the whole log
 
 
 def lane_of(position: int) -> int:

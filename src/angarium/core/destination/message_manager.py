@@ -17,6 +17,7 @@ from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import (
     BatchesRead,
     Command,
+    DelayedRead,
     DestinationSettings,
     Event,
     FromSession,
@@ -30,7 +31,7 @@ from angarium.core.destination.events import (
     Written,
 )
 from angarium.core.destination.log import parse_log_record
-from angarium.core.destination.pending import PendingBrowse, PendingRead, PendingWrite
+from angarium.core.destination.pending import PendingBrowse, PendingDelayed, PendingRead, PendingWrite
 from angarium.core.destination.records import DestinationRecord, parse_attached_key
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription, SubscriptionRecord
@@ -44,6 +45,7 @@ from angarium.core.stream.streams import Streams
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
 
+_OF_NO_DESTINATION = (Table.NODE, Table.TRANSACTION)
 NEXT_DESTINATION_KEY = b"next-destination"
 _T = TypeVar("_T")
 
@@ -59,6 +61,9 @@ class StoredState:
     producers: dict[bytes, bytes] = field(default_factory=dict)
     attached: dict[bytes, bytes] = field(default_factory=dict)
     streams: dict[bytes, bytes] = field(default_factory=dict)
+    deduplication: dict[bytes, bytes] = field(default_factory=dict)
+    last_values: dict[bytes, bytes] = field(default_factory=dict)
+    transactions: dict[bytes, bytes] = field(default_factory=dict)
     stream_files: dict[bytes, StoredFile] = field(default_factory=dict)  # by identity
 
 
@@ -74,7 +79,7 @@ class MessageManager:
         self._next_destination = 1
         self._token = 0
         self._writes: dict[int, PendingWrite] = {}
-        self._reads: dict[int, PendingRead | PendingBrowse] = {}
+        self._reads: dict[int, PendingRead | PendingBrowse | PendingDelayed] = {}
         self._creations: dict[int, PendingWrite] = {}  # destinations whose record is not yet durable
         self._timed: dict[int, Destination] = {}  # destinations that have a deadline
         self._blocked = ""
@@ -102,6 +107,7 @@ class MessageManager:
         for key, value in state.producers.items():
             if (owner := self.destinations.get(int.from_bytes(key[:8], "big"))) is not None:
                 owner.producers.restore(key[8:], value)
+        self._restore_names(state)
         for destination in self.destinations.values():
             destination.producers.sort_restored()
             self._note_deadline(destination)
@@ -111,11 +117,24 @@ class MessageManager:
             commands += self._stream_damaged(damage)
         return commands
 
+    def _restore_names(self, state: StoredState) -> None:
+        """Deduplication ids and last-value keys."""
+        ids: dict[int, dict[int, bytes]] = {}
+        for key, value in state.deduplication.items():
+            ids.setdefault(int.from_bytes(key[:8], "big"), {})[int.from_bytes(key[8:], "big")] = value
+        positions: dict[int, dict[bytes, int]] = {}
+        for key, value in state.last_values.items():
+            positions.setdefault(int.from_bytes(key[:8], "big"), {})[key[8:]] = int.from_bytes(value, "big")
+        for identity in {*ids, *positions} & self.destinations.keys():
+            self.destinations[identity].restore_names(ids.get(identity, {}), positions.get(identity, {}))
+
     def _sweep(self, state: StoredState) -> list[Operation]:
         """Delete what belongs to no destination: writes that overtook, on a full disk, its removal."""
-        keys = (*state.logs, *state.subscriptions, *state.producers, *state.attached, *state.streams)
+        keys = (*state.logs, *state.subscriptions, *state.producers, *state.attached, *state.streams,
+                *state.deduplication, *state.last_values)  # fmt: skip
         strays = {int.from_bytes(key[:8], "big") for key in keys} - self.destinations.keys()
-        return [delete_prefix(table, identity) for identity in sorted(strays) for table in Table if table != Table.NODE]
+        tables = [table for table in Table if table not in _OF_NO_DESTINATION]
+        return [delete_prefix(table, identity) for identity in sorted(strays) for table in tables]
 
     def _restore_subscriptions(self, state: StoredState, now: float) -> list[Operation]:
         corrections: list[Operation] = []
@@ -144,7 +163,7 @@ class MessageManager:
         state.bury = self._bury
         destination = Destination(state)
         if self._blocked:
-            destination.publishing.blocked = ("disk-full", self._blocked)
+            destination.publishing.set_blocked("disk-full", self._blocked)
         self.destinations[identity] = self._by_name[record.name] = destination
         return destination
 
@@ -170,7 +189,15 @@ class MessageManager:
                 destination = self.destinations.get(asked.destination)
                 if isinstance(asked, PendingBrowse):
                     return self._administration.browsed(asked, event, destination)
+                assert isinstance(asked, PendingRead)
                 return [] if destination is None else destination.dispatch.batches_read(asked, event, now=now)
+            case DelayedRead(token, _):
+                destination = self.destinations.get(self._reads.pop(token).destination)
+                if destination is None:
+                    return []
+                moved = destination.publishing.due(event, now=now)
+                self._note_deadline(destination)
+                return moved
             case WritesBlocked(reason):
                 return self._set_blocked(reason)
             case WritesUnblocked():
@@ -209,7 +236,7 @@ class MessageManager:
         if isinstance(frame, STREAM_FRAMES):
             return self._stream_frame(session, identity, frame, payload, now)
         commands = destination.frame(session, frame, payload, now=now)
-        if not isinstance(frame, frames.Publish):
+        if not isinstance(frame, frames.Publish) or destination.publishing.delays.next_ms is not None:
             self._note_deadline(destination)
         return commands + self._stream_frame(session, identity, frame, payload, now)
 
@@ -266,7 +293,7 @@ class MessageManager:
         return self.write(operations, pending)
 
     def create(
-        self, name: str, kind: DestinationKind, confirm: str = "disk"
+        self, name: str, kind: DestinationKind, wanted: DestinationRecord | None = None
     ) -> tuple[Destination, list[Operation]]:
         """Find the destination, or create it with the operations that have to be written."""
         known = self._by_name.get(name)
@@ -279,7 +306,7 @@ class MessageManager:
         if len(self.destinations) >= self._settings.destinations_max:
             reason = f"{len(self.destinations):,} destinations exist, as many as destinations_max allows; remove some"
             raise Rejected("too-many-destinations", reason)
-        return self._created(DestinationRecord(name, kind or DestinationKind.QUEUE, confirm))
+        return self._created(wanted or DestinationRecord(name, kind or DestinationKind.QUEUE))
 
     def _created(self, record: DestinationRecord) -> tuple[Destination, list[Operation]]:
         identity, self._next_destination = self._next_destination, self._next_destination + 1
@@ -327,7 +354,7 @@ class MessageManager:
         self._writes[self._token] = pending
         return self._token
 
-    def pending_read(self, pending: PendingRead | PendingBrowse) -> int:
+    def pending_read(self, pending: PendingRead | PendingBrowse | PendingDelayed) -> int:
         self._token += 1
         self._reads[self._token] = pending
         return self._token
@@ -338,6 +365,8 @@ class MessageManager:
         destination = self.destinations.get(pending.destination)
         commands: list[Command] = []
         commands += pending.answers if destination is None else destination.written(pending, now=now)
+        if destination is not None and pending.moved:
+            self._note_deadline(destination)
         for other in pending.others:
             commands += self._written(other, now)
         return [*commands, *self.streams.delete(pending.gone)]

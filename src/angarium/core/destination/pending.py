@@ -32,6 +32,8 @@ class PendingWrite:
     noted: Subscription | None = None  # how far it has delivered is known to the disk
     lost: list[Range] = field(default_factory=list)  # what either of them claimed in vain
     gone: list[bytes] = field(default_factory=list)  # streams that no message holds any more
+    superseded: list[int] = field(default_factory=list)  # positions of which there is a later value
+    moved: bool = False  # what was due is in the log now
     others: list["PendingWrite"] = field(default_factory=list)  # of other destinations, in the same write
 
 
@@ -42,6 +44,11 @@ class PendingRead:
     position: int
     end: int
     burying: bool = False  # to move what is doomed, not to deliver
+
+
+@dataclass(frozen=True, slots=True)
+class PendingDelayed:
+    destination: int
 
 
 @dataclass(frozen=True, slots=True)

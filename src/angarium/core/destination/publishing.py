@@ -1,18 +1,39 @@
-"""From producers into the log: who may append, what is new, where it goes, and when it is confirmed."""
-from angarium.core.destination.events import Command, ToSession
+"""From producers into the log: who may append, what is new, where it goes, and when it is confirmed.
+
+    Publish --known sequence--> Confirm
+            --no room---------> Refuse
+            --known id--------> nothing: confirmed with the rest
+            --due later-------> delays
+            --else------------> the log
+"""
+from angarium.core.destination import limits
+from angarium.core.destination.delays import Delays
+from angarium.core.destination.events import Command, DelayedRead, ToSession
+from angarium.core.destination.limits import Limits
 from angarium.core.destination.log import split_by_lane
 from angarium.core.destination.pending import Arrival, PendingWrite
 from angarium.core.destination.state import DestinationState
+from angarium.core.destination.windows import DeduplicationWindow, LastValues
 from angarium.core.errors import Rejected
+from angarium.core.report import Level, Report
 from angarium.core.storage import Operation, Put, Table, delete_key, key_of
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch
+from angarium.core.wire.batch import Batch, Columns
 
 
 class Publishing:
     def __init__(self, state: DestinationState) -> None:
         self._state = state
-        self.blocked: tuple[str, str] | None = None  # code and reason
+        self._blocks: dict[str, str] = {}  # code -> reason
+        self.limits = Limits(state)
+        self.delays = Delays(state)
+        self.window = DeduplicationWindow(state.identity, state.settings.deduplication_ids_max)
+        self.last_values = LastValues(state.identity, state.settings.last_value_keys_max)
+
+    @property
+    def blocked(self) -> tuple[str, str] | None:
+        """Code and reason, while nothing more can be taken."""
+        return next(iter(self._blocks.items()), None)
 
     def open(self, session: bytes, frame: frames.ProducerOpen, *, now: float) -> list[Command]:
         state = self._state
@@ -55,12 +76,53 @@ class Publishing:
             noted = Put(Table.PRODUCER, key_of(state.identity, producer.identity), producer.record())
             return [state.write([noted], PendingWrite(answers=[ToSession(session, refused)]))]
         pending = PendingWrite(confirmed=(producer.identity, producer.accepted))
-        operations = self.append(batch, pending)
+        commands, taken = self._refuse_beyond_limit(session, frame.producer, batch)
+        operations = self.take(taken, pending, now=now) if taken is not None else []
         operations.append(Put(Table.PRODUCER, key_of(state.identity, producer.identity), producer.record()))
-        commands: list[Command] = [state.write(operations, pending)]
+        commands.append(state.write(operations, pending))
         if state.record.confirm == "memory":
             commands += self.confirmed(producer.identity, producer.accepted)
         return commands
+
+    def _refuse_beyond_limit(self, session: bytes, number: int, batch: Batch) -> tuple[list[Command], Batch | None]:
+        """What of the batch there is room for, and the refusal of the rest."""
+        room = self.limits.room() if self.limits.refuses() else batch.count
+        if room >= batch.count:
+            return [], batch
+        first, last = batch.sequence(room), batch.last_sequence
+        reason = self.limits.reason() or f"{self._state.record.name!r} has room for {room} of {batch.count} messages"
+        refused = frames.Refuse(number, first, last, limits.CODE, reason)
+        return [ToSession(session, refused)], batch.slice(0, room) if room else None
+
+    def take(self, batch: Batch, pending: PendingWrite, *, now: float) -> list[Operation]:
+        """Everything that becomes of new messages: dropped as known, kept until they are due, or appended."""
+        operations: list[Operation] = []
+        rest: Batch | None = batch
+        if batch.columns & Columns.DEDUPLICATION:
+            kept, operations = self.window.new(batch)
+            rest = batch.select(kept) if kept else None
+        if rest is not None and rest.columns & Columns.DUE:
+            dues_ms = [int(due) for due in rest.dues_ms() or ()]
+            wall_ms = self._state.wall_ms(now)
+            later = [index for index, due in enumerate(dues_ms) if due > wall_ms]
+            if later:
+                operations += self.delays.hold(rest.select(later), [dues_ms[index] for index in later])
+            due = [index for index, due in enumerate(dues_ms) if due <= wall_ms]
+            rest = rest.select(due) if due else None
+        return operations + self.append(rest, pending) if rest is not None else operations
+
+    def due(self, event: DelayedRead, *, now: float) -> list[Command]:
+        """Move into the log what has become due."""
+        pending = PendingWrite()
+        batches, operations = self.delays.due(event, pending, now=now)
+        if not operations:
+            return []
+        commands: list[Command] = []
+        if damaged := sum(not data for _, data in event.items):
+            text = f"{self._state.record.name!r}: {damaged} batches that were to be delivered later fail their checksum"
+            commands.append(Report(Level.ERROR, "batch-damaged", text))
+        operations += [operation for batch in batches for operation in self.append(batch, pending)]
+        return [*commands, self._state.write(operations, pending)]
 
     def append(self, batch: Batch, pending: PendingWrite, *, lane: int | None = None) -> list[Operation]:
         """Give the messages their positions, in the lanes of their priorities or in the given one; once `pending` is
@@ -75,6 +137,10 @@ class Publishing:
             if wanted:
                 operations += state.log.append(into, part)
                 operations += state.streams.bind(state.identity, part, into.next - part.count)
+                if part.columns & Columns.KEY and state.record.last_value:
+                    superseded, noted = self.last_values.noted(part, into.next - part.count)
+                    pending.superseded += superseded
+                    operations += noted
             else:
                 operations += state.log.skip(into, part.count)
             pending.arrived.append(Arrival(into, into.next, part if wanted else None))
@@ -97,11 +163,18 @@ class Publishing:
 
     def set_blocked(self, code: str, reason: str) -> list[Command]:
         """Tell every open producer that nothing more can be taken, or (empty reason) that it can again."""
-        self.blocked = (code, reason) if reason else None
+        before = self.blocked
+        if reason:
+            self._blocks[code] = reason
+        else:
+            self._blocks.pop(code, None)
+        blocked = self.blocked
+        if (blocked and blocked[0]) == (before and before[0]):
+            return []
         commands: list[Command] = []
         for producer in self._state.producers.attached():
             assert producer.session is not None
             number = producer.number
-            signal = frames.Block(number, code, reason) if reason else frames.Unblock(number)
+            signal = frames.Unblock(number) if blocked is None else frames.Block(number, *blocked)
             commands.append(ToSession(producer.session, signal))
         return commands

@@ -5,7 +5,7 @@ from angarium.core.destination.consumer import Consumer, ConsumerKey
 from angarium.core.destination.delivery import Death
 from angarium.core.destination.events import Command, DestinationSettings, Write
 from angarium.core.destination.log import Log, lane_of
-from angarium.core.destination.pending import PendingRead, PendingWrite
+from angarium.core.destination.pending import PendingDelayed, PendingRead, PendingWrite
 from angarium.core.destination.producers import ProducerTable
 from angarium.core.destination.records import Counters, DestinationRecord, attached_key
 from angarium.core.destination.subscription import Subscription
@@ -26,7 +26,7 @@ class DestinationState:
         settings: DestinationSettings,
         *,
         write_token: Callable[[PendingWrite], int],
-        read_token: Callable[[PendingRead], int],
+        read_token: Callable[[PendingRead | PendingDelayed], int],
         streams: Streams,
         wall_ms_at_zero: float,
     ) -> None:
@@ -54,6 +54,9 @@ class DestinationState:
 
     def wall_ms(self, now: float) -> int:
         return int(self._wall_ms_at_zero + now * 1000)
+
+    def monotonic(self, wall_ms: int) -> float:
+        return (wall_ms - self._wall_ms_at_zero) / 1000
 
     # -- writes --------------------------------------------------------------------------------------
 

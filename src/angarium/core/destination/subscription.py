@@ -72,6 +72,7 @@ class Subscription:
         self.fresh = dict(self.cursors)
         self.delivered = dict(self.cursors)  # one past the highest position that was ever delivered
         self.settled = RangeSet()
+        self.dropped = 0  # messages that it lost because it was too far behind
         self.noting = False  # a write that notes `delivered` is under way
         self.returned = RangeSet()
         self.delayed: list[tuple[float, Range]] = []  # until when; in the order in which they were released

@@ -314,6 +314,14 @@ class Recovered(Frame, frozen=True):
     number: int
 
 
+class Dropped(Frame, frozen=True):
+    """The subscription was too far behind: so many of its oldest messages are gone."""
+
+    kind = 42
+    consumer: int
+    count: int
+
+
 # -- administration ------------------------------------------------------------------------------
 
 
@@ -511,7 +519,7 @@ FRAMES: dict[int, type[Frame]] = {
         SessionOpen, SessionOpened, SessionClose, SessionClosed,
         ProducerOpen, ProducerOpened, Publish, Confirm, Refuse, Block, Unblock, ProducerClose, ProducerClosed,
         ConsumerOpen, ConsumerOpened, Credit, Deliver, Settle, Settled, ConsumerClose, ConsumerClosed,
-        Recover, Recovered,
+        Recover, Recovered, Dropped,
         Request, Reply,
         Locate, Located, SessionEnded, Stall,
         Commit, Committed, Aborted,

@@ -1,0 +1,112 @@
+"""How much a destination may hold, and what happens one past it.
+
+    over_limit = "block"    producers are told to stop, and to go on when it has come down to `LOW_SHARE`
+                 "refuse"   what is new is refused, message by message
+                 "oldest"   the oldest messages that nobody holds go to the dead message queue
+    slow_subscriber = "drop"   of a topic: a subscription that is behind by more loses its oldest messages, counted
+
+What is counted of a queue are its unsettled messages; of a topic, what its slowest subscriber still has to settle.
+"""
+from angarium.core.destination.events import Command, ToSession
+from angarium.core.destination.state import DestinationState
+from angarium.core.destination.subscription import Subscription
+from angarium.core.ranges import Range
+from angarium.core.wire import frames
+
+LOW_SHARE = 0.8
+CODE = "destination-full"
+
+
+class Limits:
+    def __init__(self, state: DestinationState) -> None:
+        self._state = state
+        self._is_over = False
+
+    @property
+    def is_set(self) -> bool:
+        record = self._state.record
+        return bool(record.messages_max or record.bytes_max)
+
+    def count(self) -> int:
+        """Messages, those on their way to the disk included."""
+        log = self._state.log
+        if not self._state.is_queue:
+            return log.stored_count
+        (subscription,) = self._state.subscriptions
+        unsettled = sum(max(0, lane.next - subscription.cursor_of(lane.number)) for lane in log.order)
+        return unsettled - subscription.settled.count
+
+    def room(self) -> int:
+        """How many more messages fit; for those who refuse."""
+        record = self._state.record
+        if record.bytes_max and self._state.log.stored_bytes >= record.bytes_max:
+            return 0
+        return max(0, record.messages_max - self.count()) if record.messages_max else 1 << 62
+
+    def refuses(self) -> bool:
+        return self.is_set and self._state.record.over_limit == "refuse"
+
+    def reason(self) -> str:
+        """Why nothing more fits; empty if something does."""
+        record, log = self._state.record, self._state.log
+        share = LOW_SHARE if self._is_over else 1.0
+        count, stored_bytes = self.count(), log.stored_bytes
+        if record.messages_max and count > record.messages_max * share - (share == 1.0):
+            self._is_over = True
+            return f"{record.name!r} holds {count:,} messages, and messages_max is {record.messages_max:,}"
+        if record.bytes_max and stored_bytes > record.bytes_max * share - (share == 1.0):
+            self._is_over = True
+            return f"{record.name!r} holds {stored_bytes:,} bytes, and bytes_max is {record.bytes_max:,}"
+        self._is_over = False
+        return ""
+
+    # -- making room -------------------------------------------------------------------------------
+
+    def doom_oldest(self) -> list[Subscription]:
+        """Doom as many of the oldest free messages as are too many; returns who has to be pumped."""
+        excess = self._excess(self.count())
+        touched: list[Subscription] = []
+        for subscription in self._state.subscriptions if excess else ():
+            parts = self._oldest_free(subscription, excess)
+            for part in parts:
+                subscription.doom_free("limit-exceeded", *part)
+            if parts:
+                touched.append(subscription)
+        return touched
+
+    def drop_behind(self) -> tuple[list[Subscription], list[Command]]:
+        """Of each subscription that is too far behind, drop the oldest; returns who lost something, and the notices."""
+        touched: list[Subscription] = []
+        notices: list[Command] = []
+        for subscription in self._state.subscriptions:
+            excess = self._excess(subscription.waiting_count(self._state.log))
+            parts = self._oldest_free(subscription, excess) if excess else []
+            dropped = sum(high - low for low, high in parts)
+            if not dropped:
+                continue
+            for part in parts:
+                subscription.discard(*part)
+            subscription.dropped += dropped
+            touched.append(subscription)
+            for consumer in subscription.consumers.values():
+                notices.append(ToSession(consumer.session, frames.Dropped(consumer.number, dropped)))
+        return touched, notices
+
+    def _excess(self, count: int) -> int:
+        record = self._state.record
+        over = count - record.messages_max if record.messages_max else 0
+        stored_bytes, stored = self._state.log.stored_bytes, self._state.log.stored_count
+        if record.bytes_max and stored_bytes > record.bytes_max:
+            over = max(over, -(-(stored_bytes - record.bytes_max) * stored // stored_bytes))
+        return max(0, over)
+
+    def _oldest_free(self, subscription: Subscription, count: int) -> list[Range]:
+        """The least urgent lanes first: what is urgent is dropped last."""
+        found: list[Range] = []
+        for lane in reversed(self._state.log.order):
+            for low, high in subscription.free_in(subscription.cursor_of(lane.number), lane.readable):
+                if count <= 0:
+                    return found
+                found.append((low, min(high, low + count)))
+                count -= found[-1][1] - low
+        return found

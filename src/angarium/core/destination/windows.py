@@ -1,0 +1,86 @@
+"""What a destination remembers of messages by names that their senders gave them.
+
+`DeduplicationWindow`: of the last so many deduplication ids; a message whose id is among them is confirmed and dropped.
+`LastValues`: for each last-value key, where its last message is; the one before is settled when the new one is stored.
+
+Both are kept on disk, in a ring and by key, and in memory: their limits are in the destination's settings.
+"""
+from angarium.core.destination.headers import read_map
+from angarium.core.storage import Operation, Put, Table, delete_key, key_of
+from angarium.core.wire.batch import Batch
+
+NAME_BYTES_MAX = 400  # of an id or a key, in UTF-8: so that it fits a key of the store
+
+
+class DeduplicationWindow:
+    def __init__(self, destination: int, ids_max: int) -> None:
+        self._destination = destination
+        self._ids_max = ids_max
+        self._slots: dict[bytes, int] = {}  # id -> number, the oldest first
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def restore(self, records: dict[int, bytes]) -> None:
+        """By slot of the ring: its number, then the id."""
+        found = sorted((int.from_bytes(value[:8], "big"), value[8:]) for value in records.values())
+        self._slots = {identifier: number for number, identifier in found}
+        self._next = found[-1][0] + 1 if found else 0
+
+    def new(self, batch: Batch) -> tuple[list[int], list[Operation]]:
+        """The indices of messages that are none of the known, and what notes their ids."""
+        headers = batch.headers() or [b""] * batch.count
+        kept: list[int] = []
+        operations: list[Operation] = []
+        for index, encoded in enumerate(headers):
+            identifier = read_map(encoded).get("deduplication_id")
+            name = name_bytes(identifier)
+            if name is not None:
+                if name in self._slots:
+                    continue
+                operations.append(self._note(name))
+            kept.append(index)
+        return kept, operations
+
+    def _note(self, name: bytes) -> Operation:
+        number, self._next = self._next, self._next + 1
+        self._slots[name] = number
+        if len(self._slots) > self._ids_max:
+            del self._slots[next(iter(self._slots))]
+        slot = (number % self._ids_max).to_bytes(8, "big")
+        return Put(Table.DEDUPLICATION, key_of(self._destination, slot), number.to_bytes(8, "big") + name)
+
+
+class LastValues:
+    def __init__(self, destination: int, keys_max: int) -> None:
+        self._destination = destination
+        self._keys_max = keys_max
+        self._positions: dict[bytes, int] = {}  # the least recently written first
+
+    def restore(self, positions: dict[bytes, int]) -> None:
+        self._positions = dict(sorted(positions.items(), key=lambda item: item[1]))
+
+    def noted(self, batch: Batch, first_position: int) -> tuple[list[int], list[Operation]]:
+        """The messages have these positions; returns the positions that they supersede, and what notes the new."""
+        superseded: list[int] = []
+        operations: list[Operation] = []
+        for index, encoded in enumerate(batch.headers() or ()):
+            name = name_bytes(read_map(encoded).get("last_value_key"))
+            if name is None:
+                continue
+            before = self._positions.pop(name, None)
+            if before is not None:
+                superseded.append(before)
+            self._positions[name] = position = first_position + index
+            operations.append(Put(Table.LAST_VALUE, key_of(self._destination, name), position.to_bytes(8, "big")))
+            if len(self._positions) > self._keys_max:
+                oldest = next(iter(self._positions))
+                del self._positions[oldest]
+                operations.append(delete_key(Table.LAST_VALUE, key_of(self._destination, oldest)))
+        return superseded, operations
+
+
+def name_bytes(value: object) -> bytes | None:
+    """What is too long for a key is told apart by its beginning alone: none is silently left out."""
+    return value.encode()[:NAME_BYTES_MAX] if isinstance(value, str) else None

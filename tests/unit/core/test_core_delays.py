@@ -1,0 +1,160 @@
+"""Delivery delay: not before its time, soon after it, across restarts, once."""
+import msgspec
+
+from angarium.core.destination.events import DestinationSettings
+from angarium.core.wire.batch import MessageColumns
+from tests.unit.core.core_manager import World
+
+
+def delayed(world: World, *delays_s: float) -> MessageColumns:
+    return MessageColumns(dues_ms=[world.wall_ms + int(delay * 1000) if delay else 0 for delay in delays_s])
+
+
+def test_a_delayed_message_is_confirmed_at_once_and_delivered_when_it_is_due() -> None:
+    world = World()
+    queue = world.locate("q")
+    consumer, producer = world.consumer(queue), world.producer(queue)
+    producer.publish(b"later", columns=delayed(world, 5.0))
+    producer.publish(b"now")
+    assert producer.confirmed == 2
+    assert consumer.bodies == [b"now"]
+    world.advance(4.9)
+    assert consumer.bodies == [b"now"]
+    world.advance(0.2)
+    assert consumer.bodies == [b"now", b"later"]
+    assert world.describe("q")["delayed"] == 0
+
+
+def test_messages_of_one_batch_come_each_at_its_own_time() -> None:
+    world = World()
+    queue = world.locate("q")
+    consumer, producer = world.consumer(queue), world.producer(queue)
+    producer.publish(b"3", b"0", b"1", b"2", b"1b", columns=delayed(world, 3, 0, 1, 2, 1))
+    seen = []
+    for _ in range(4):
+        seen.append(list(consumer.bodies))
+        world.advance(1.0)
+    assert seen == [[b"0"], [b"0", b"1", b"1b"], [b"0", b"1", b"1b", b"2"], [b"0", b"1", b"1b", b"2", b"3"]]
+
+
+def test_a_delay_survives_a_restart_and_what_became_due_meanwhile_comes_at_once() -> None:
+    world = World()
+    queue = world.locate("q")
+    producer = world.producer(queue)
+    producer.publish(b"soon", b"late", columns=delayed(world, 10, 60))
+    world = world.restarted(after_s=20.0)
+    consumer = world.consumer(queue)
+    world.advance(5.0)
+    assert consumer.bodies == [b"soon"]
+    assert world.describe("q")["delayed"] == 1
+    world = world.restarted(after_s=1.0)
+    consumer = world.consumer(queue)
+    world.advance(40.0)
+    assert b"late" in consumer.bodies
+    assert world.describe("q")["delayed"] == 0
+
+
+def test_a_crash_while_it_is_moved_leaves_it_in_exactly_one_place() -> None:
+    for kept in (0, 1):
+        world = World(auto=False)
+        queue = 0
+        world.auto = True
+        queue = world.locate("q")
+        world.producer(queue).publish(b"m", columns=delayed(world, 1.0))
+        world.auto = False
+        world.advance(1.5)
+        assert world.complete_read()
+        assert len(world.disk.waiting) == 1, "out of the table and into the log in one write"
+        world.auto = True
+        world = world.restarted(kept=kept, after_s=1.0)
+        consumer = world.consumer(queue)
+        world.advance(5.0)
+        assert consumer.bodies == [b"m"]
+
+
+def test_a_delayed_message_that_expires_while_it_waits_is_not_delivered() -> None:
+    world = World()
+    queue = world.locate("q")
+    consumer, producer = world.consumer(queue), world.producer(queue)
+    columns = MessageColumns(expiries_ms=[world.wall_ms + 1_000], dues_ms=[world.wall_ms + 2_000])
+    producer.publish(b"m", columns=columns)
+    world.advance(3.0)
+    assert consumer.bodies == []
+    assert world.describe("q")["expired"] == 1
+
+
+def test_very_many_delayed_messages_are_moved_in_parts_and_none_is_lost() -> None:
+    world = World()
+    queue = world.locate("q")
+    consumer, producer = world.consumer(queue, credit=100_000), world.producer(queue)
+    bodies = [b"%06d" % number + bytes(5_000) for number in range(500)]
+    for body in bodies:
+        producer.publish(body, columns=delayed(world, 1.0))
+    world.advance(10.0)
+    assert sorted(consumer.bodies) == bodies
+
+
+# -- the ids of deduplication --------------------------------------------------------------------------
+
+
+def named(*names: str | None, header: str = "deduplication_id", announcement: int = 1 << 17) -> MessageColumns:
+    headers = [msgspec.msgpack.encode({header: name}) if name is not None else b"" for name in names]
+    return MessageColumns(headers=headers, announcements=announcement)
+
+
+def test_a_known_deduplication_id_is_confirmed_and_dropped() -> None:
+    world = World()
+    queue = world.locate("q")
+    consumer = world.consumer(queue)
+    first, second = world.producer(queue), world.producer(queue)
+    first.publish(b"a", b"b", b"plain", columns=named("1", "2", None))
+    second.publish(b"again", b"c", b"c again", columns=named("2", "3", "3"))
+    assert second.confirmed == 3
+    assert consumer.bodies == [b"a", b"b", b"plain", b"c"]
+    second.publish(b"1 again", columns=named("1"))
+    assert second.confirmed == 4
+    assert consumer.bodies == [b"a", b"b", b"plain", b"c"]
+
+
+def test_deduplication_ids_survive_a_restart_and_the_oldest_are_forgotten() -> None:
+    world = World(DestinationSettings(deduplication_ids_max=3))
+    queue = world.locate("q")
+    world.producer(queue).publish(b"1", b"2", b"3", b"4", columns=named("1", "2", "3", "4"))
+    world = world.restarted()
+    consumer = world.consumer(queue)
+    world.producer(queue).publish(b"4 again", b"2 again", b"1 again", columns=named("4", "2", "1"))
+    assert consumer.bodies[-1:] == [b"1 again"]
+    assert b"4 again" not in consumer.bodies
+    assert b"2 again" not in consumer.bodies
+
+
+# -- last values ---------------------------------------------------------------------------------------
+
+
+def test_of_messages_with_one_key_only_the_last_is_kept() -> None:
+    world = World()
+    world.request("destination.create", name="prices", kind="queue", last_value=True)
+    queue = world.locate("prices")
+    producer = world.producer(queue)
+    for price in (b"1.10", b"1.11", b"1.12"):
+        producer.publish(price, columns=named("EURUSD", header="last_value_key", announcement=1 << 18))
+    producer.publish(b"150", columns=named("USDJPY", header="last_value_key", announcement=1 << 18))
+    assert world.describe("prices")["messages"] == 2
+    world = world.restarted()
+    producer = world.producer(queue)
+    producer.publish(b"1.13", columns=named("EURUSD", header="last_value_key", announcement=1 << 18))
+    consumer = world.consumer(queue)
+    assert consumer.bodies == [b"150", b"1.13"]
+
+
+def test_a_value_that_somebody_holds_is_not_taken_away() -> None:
+    world = World()
+    world.request("destination.create", name="prices", kind="queue", last_value=True)
+    queue = world.locate("prices")
+    consumer, producer = world.consumer(queue, credit=1), world.producer(queue)
+    for price in (b"1.10", b"1.11", b"1.12"):
+        producer.publish(price, columns=named("EURUSD", header="last_value_key", announcement=1 << 18))
+    consumer.settle((0, 1))
+    assert consumer.settled[-1].lost == []
+    consumer.credit(10)
+    assert consumer.bodies == [b"1.10", b"1.12"]

@@ -1,0 +1,168 @@
+"""What a destination may hold, and each policy one past it."""
+import pytest
+
+from angarium.core.destination.gauge import MARKS_MAX, ByteGauge
+from angarium.core.wire import frames
+from angarium.core.wire.frames import DestinationKind
+from tests.unit.core.core_manager import Producer, World
+
+
+def limited(world: World, name: str = "q", **options: object) -> int:
+    reply = world.request("destination.create", name=name, **{"kind": "queue", **options})
+    assert not reply.code, reply.reason
+    kind = DestinationKind.TOPIC if options.get("kind") == "topic" else DestinationKind.QUEUE
+    return world.locate(name, kind)
+
+
+def signals(producer: Producer) -> list[str]:
+    sent = [frame for frame, _ in producer.world.sent.get(producer.session, [])]
+    return [type(frame).__name__ for frame in sent if isinstance(frame, frames.Block | frames.Unblock)]
+
+
+def test_block_at_the_limit_and_unblock_well_below_it() -> None:
+    world = World()
+    queue = limited(world, messages_max=10)
+    producer, consumer = world.producer(queue), world.consumer(queue, credit=0)
+    producer.publish(*[b"x"] * 9)
+    assert signals(producer) == []
+    producer.publish(b"x", b"x")
+    assert signals(producer) == ["Block"]
+    block = world.last(producer.session, frames.Block)
+    assert block.code == "destination-full" and "messages_max is 10" in block.reason
+    assert producer.confirmed == 11, "what was sent stays accepted"
+    consumer.credit(11)
+    consumer.settle((0, 2))
+    assert signals(producer) == ["Block"], "not at the first message that goes"
+    consumer.settle((2, 3))
+    assert signals(producer) == ["Block", "Unblock"]
+
+
+def test_a_producer_that_comes_while_the_destination_is_full_is_told() -> None:
+    world = World()
+    queue = limited(world, bytes_max=1_000)
+    world.producer(queue).publish(bytes(2_000))
+    late = world.producer(queue)
+    assert signals(late) == ["Block"]
+
+
+def test_refuse_names_the_messages_that_have_no_room() -> None:
+    world = World()
+    queue = limited(world, messages_max=3, over_limit="refuse")
+    producer = world.producer(queue)
+    producer.publish(b"1", b"2", b"3", b"4", b"5")
+    refusal = world.last(producer.session, frames.Refuse)
+    assert (refusal.first, refusal.last, refusal.code) == (4, 5, "destination-full")
+    assert producer.confirmed == 5, "confirmed, but for those that were refused"
+    assert world.describe("q")["messages"] == 3
+    consumer = world.consumer(queue)
+    consumer.settle((0, 3))
+    producer.publish(b"6")
+    assert consumer.bodies == [b"1", b"2", b"3", b"6"]
+
+
+def test_the_oldest_go_to_the_dead_message_queue() -> None:
+    world = World()
+    queue = limited(world, messages_max=3, over_limit="oldest")
+    world.producer(queue).publish(*[b"%d" % n for n in range(5)])
+    assert world.describe("q")["messages"] == 3
+    assert world.describe("_DMQ")["messages"] == 2
+    consumer = world.consumer(queue)
+    assert consumer.bodies == [b"2", b"3", b"4"]
+
+
+def test_what_somebody_holds_is_never_the_oldest() -> None:
+    world = World()
+    queue = limited(world, messages_max=2, over_limit="oldest")
+    consumer, producer = world.consumer(queue, credit=2), world.producer(queue)
+    producer.publish(*[b"%d" % n for n in range(5)])
+    consumer.settle((0, 2))
+    assert consumer.settled[-1].lost == []
+    consumer.credit(10)
+    assert consumer.bodies[:2] == [b"0", b"1"]
+
+
+def test_a_slow_subscriber_loses_its_oldest_and_is_told_how_many() -> None:
+    world = World()
+    topic = limited(world, "t", kind="topic", messages_max=5, slow_subscriber="drop")
+    slow, fast = world.consumer(topic, credit=0), world.consumer(topic)
+    producer = world.producer(topic)
+    for number in range(12):
+        producer.publish(b"%d" % number)
+        fast.settle((number, number + 1))
+    assert fast.bodies == [b"%d" % n for n in range(12)]
+    assert sum(frame.count for frame in world.received(slow.session, frames.Dropped)) == 7
+    slow.credit(100)
+    assert slow.bodies == [b"%d" % n for n in range(7, 12)]
+    assert signals(producer) == []
+
+
+def test_a_topic_waits_for_its_slowest_subscriber_otherwise() -> None:
+    world = World()
+    topic = limited(world, "t", kind="topic", messages_max=5)
+    slow, producer = world.consumer(topic, credit=0), world.producer(topic)
+    producer.publish(*[b"x"] * 6)
+    assert signals(producer) == ["Block"]
+    slow.credit(10)
+    slow.settle((0, 6))
+    assert signals(producer) == ["Block", "Unblock"]
+
+
+def test_options_are_changed_while_it_runs_and_survive_a_restart() -> None:
+    world = World()
+    queue = world.queue_with(8)
+    producer = world.producer(queue)
+    assert not world.request("destination.alter", name="q", messages_max=5).code
+    assert signals(producer) == ["Block"]
+    world.request("destination.alter", name="q", messages_max=0)
+    assert signals(producer) == ["Block", "Unblock"]
+    world.request("destination.alter", name="q", messages_max=7, over_limit="refuse")
+    world = world.restarted()
+    assert world.describe("q")["messages_max"] == 7
+    assert world.describe("q")["over_limit"] == "refuse"
+
+
+@pytest.mark.parametrize(
+    "option", [{"messages_max": -1}, {"over_limit": "explode"}, {"last_value": 1}, {"bytes_max": True}, {"confirm": ""}]
+)
+def test_a_wrong_option_is_refused_with_the_right_ones(option: dict[str, object]) -> None:
+    world = World()
+    reply = world.request("destination.create", name="q", kind="queue", **option)
+    assert reply.code == "bad-argument"
+    assert next(iter(option)) in reply.reason
+    assert world.manager.find("q") is None
+
+
+def test_a_disk_that_is_full_as_well_is_told_first_and_the_limit_after_it() -> None:
+    world = World()
+    queue = limited(world, messages_max=2)
+    producer = world.producer(queue)
+    producer.publish(b"1", b"2", b"3")
+    world.block()
+    world.unblock()
+    assert signals(producer) == ["Block"], "it is blocked throughout, by the limit"
+
+
+# -- the gauge -----------------------------------------------------------------------------------------
+
+
+def test_the_gauge_is_exact_for_few_batches() -> None:
+    gauge = ByteGauge(0)
+    for number in range(100):
+        gauge.add(10 * (number + 1), 1_000 + number)
+    assert gauge.total == sum(1_000 + number for number in range(100))
+    gauge.free(500)
+    assert gauge.total == sum(1_000 + number for number in range(50, 100))
+    gauge.free(1_000)
+    assert gauge.total == 0
+
+
+def test_the_gauge_is_near_for_very_many_batches_and_stays_small() -> None:
+    gauge, sizes = ByteGauge(0), [100 + (number * 7919) % 1_000 for number in range(100_000)]
+    for number, size in enumerate(sizes):
+        gauge.add(number + 1, size)
+    assert len(gauge._positions) <= MARKS_MAX
+    for first in (1, 777, 50_000, 99_999):
+        gauge.free(first)
+        assert gauge.total == pytest.approx(sum(sizes[first:]), abs=sum(sizes) / 1_000)
+    gauge.free(100_000)
+    assert gauge.total == 0
