@@ -58,6 +58,10 @@ class ThreadedConsumer(asynchronous.Consumer):
     def unread(self) -> Iterator[asynchronous_message.Message]:
         return chain(self._ready_ones(), list(self.fetched))
 
+    def give_back_ready(self) -> None:
+        super().give_back_ready()
+        self.fetched.clear()
+
     async def receive_alone(self, timeout_s: float | None) -> asynchronous_message.Message | None:
         if self.taken is not None:
             self.taken.asked()
@@ -168,8 +172,8 @@ class Consumer:
         """Give back what is unsettled; returns when the settlements so far are durable."""
         if self._taken is not None and self._taken.settles_by_itself and not self._consumer.is_closing:
             self._taken.settle_all()
-        self._ready.clear()
         self._thread.run(self._consumer.close(timeout_s=timeout_s))
+        self._ready.clear()
 
     def __enter__(self) -> Self:
         return self

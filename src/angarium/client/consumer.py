@@ -204,7 +204,7 @@ class Consumer(Ready):
 
     def give_back_ready(self) -> None:
         """What lies ready goes back as if it had never been delivered."""
-        unwanted = list(self._ready_ones())
+        unwanted = list(self.unread())
         self._drop_ready()
         if not self.is_closing:  # else all goes back with the close
             for message in unwanted:
@@ -253,6 +253,7 @@ class Consumer(Ready):
         if not self.is_closing and not self.is_ended:
             if self._taken is not None and self._taken.settles_by_itself:
                 self._taken.settle_all()
+            self.give_back_ready()  # it has never been seen, and shall not count as delivered
             self.flush_now()
             if self._session.is_transacted and self.taken is not None and self.taken.messages:
                 self.set_prefetch(0)

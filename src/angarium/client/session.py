@@ -323,6 +323,7 @@ class Session(Sends):
             for consumer in self._consumers.values():
                 if consumer.taken is not None and consumer.taken.settles_by_itself:
                     consumer.taken.settle_all()
+                consumer.give_back_ready()
                 consumer.flush_now()
             self._is_closing = True
             self._buffer.flush_now()

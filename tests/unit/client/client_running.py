@@ -29,7 +29,7 @@ def run_on(loop_factory: LoopFactory, main: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(watched())
         gc.collect()
-    assert errors == []
+    assert errors == [], errors
 
 
 def with_session(run: Runner, scenario: Scenario, broker: FakeBroker | None = None) -> None:

@@ -221,6 +221,19 @@ def test_nothing_is_acknowledged_after_the_session_was_closed(run: Runner, ackno
     with_mode(run, scenario, acknowledge)
 
 
+@pytest.mark.parametrize("what", ["consumer", "session"])
+def test_what_lay_unread_when_it_was_closed_does_not_count_as_delivered(run: Runner, what: str) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        consumer = session.consume("orders")
+        await bodies(consumer, 3)
+        await (consumer.close() if what == "consumer" else session.close())
+        subscription = server.broker.log("orders").subscriptions[""]
+        assert [subscription.redeliveries[position] for position in range(10)] == [1] * 3 + [0] * 7
+        assert subscription.waiting.count == 10
+
+    with_mode(run, scenario, "individual")
+
+
 # -- recovery ----------------------------------------------------------------------------------------
 
 

@@ -97,6 +97,17 @@ def test_recovery_brings_back_what_was_handed_out_and_what_was_fetched(
         assert [message.redelivery_count for message in again] == [1, 1, 1] + [0] * 6
 
 
+def test_what_lay_unread_when_it_was_closed_does_not_count_as_delivered(
+    server: ServerThread, connection: blocking.Connection
+) -> None:
+    subscription = server.broker.log("orders").subscriptions[""]
+    with connection.session() as session:
+        with session.consume("orders") as consumer:
+            bodies(consumer, 3)
+        bodies(session.consume("orders"), 2)
+    assert [subscription.redeliveries[position] for position in range(10)] == [2, 2, 1] + [0] * 7
+
+
 def test_transactions(server: ServerThread, connection: blocking.Connection) -> None:
     with connection.session(transacted=True) as session:
         consumer = session.consume("orders")

@@ -410,3 +410,13 @@ def test_no_delivery_before_the_answer_to_resuming(bench: Bench) -> None:
     bench.reconnect().clear()
     deliver(bench, 0, 1)
     assert isinstance(bench.told[-1], events.ConnectionFailed)
+
+
+def test_what_was_returned_keeps_nobody_from_closing(bench: Bench) -> None:
+    """It goes back by itself when the consumer is gone."""
+    deliver(bench, 0, 3)
+    bench.do(events.Disconnected("cut"))
+    bench.do(events.Settle(1, 1, returned=[(0, 3)]))
+    bench.clear()
+    bench.do(events.CloseConsumer(1, 1))
+    assert bench.told == [events.ConsumerEnded(1, 1, "", "")]

@@ -122,3 +122,30 @@ def test_a_resumed_session_may_get_another_identity(bench: Bench) -> None:
     bench.receive(frames.SessionOpened(b"t" * 16))
     assert bench.told == [events.SessionReady(1, b"t" * 16)]
     assert SESSION_ID != b"t" * 16
+
+
+def test_nothing_follows_the_close_of_a_session() -> None:
+    """Whatever was on its way: no credit, and nothing given back one by one."""
+    bench = Bench().ready().with_session().with_consumer(prefetch=10)
+    bench.receive(frames.Deliver(1, 0), payload=batch_of(2))
+    bench.do(events.Settle(1, 1, returned=[(0, 2)]))
+    bench.clear()
+    bench.do(events.CloseSession(1, 30.0))
+    assert [type(frame) for frame in bench.take_sent()] == [frames.Credit, frames.SessionClose]
+    bench.receive(frames.Deliver(1, 2), payload=batch_of(3, first=3))
+    bench.receive(frames.Settled(1, 1))
+    assert bench.take_sent() == []
+    bench.receive(frames.SessionClosed())
+    assert bench.told[-1] == events.SessionEnded(1, "", "")
+
+
+def test_what_arrives_while_the_session_waits_to_close_goes_back_unseen() -> None:
+    bench = Bench().ready().with_session().with_consumer(prefetch=10)
+    bench.receive(frames.Deliver(1, 0), payload=batch_of(2))
+    bench.do(events.Settle(1, 1, settled=[(0, 2)]))
+    bench.do(events.CloseSession(1, 30.0))
+    bench.clear()
+    bench.receive(frames.Deliver(1, 2), payload=batch_of(3, first=3))
+    assert bench.take_sent() == [frames.Settle(1, 2, frames.Outcome.RETURN, [(2, 5)], 5)]
+    bench.receive(frames.Settled(1, 1))
+    assert bench.take_sent() == [frames.SessionClose()]

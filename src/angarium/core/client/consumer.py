@@ -73,8 +73,10 @@ class ConsumerWindow:
 
     @property
     def is_clean(self) -> bool:
-        """No settlement is on its way."""
-        return not self._unanswered and not any(self._gathered.values())
+        """No settlement is on its way. What was returned does not count: it goes back by itself, too."""
+        return not any(item.outcome is not Outcome.RETURN for item in self._unanswered) and not any(
+            ranges for outcome, ranges in self._gathered.items() if outcome is not Outcome.RETURN
+        )
 
     # -- from our side ---------------------------------------------------------------------------
 
@@ -266,13 +268,18 @@ class ConsumerWindow:
                 f"delivered {batch.count} messages after {self._received}, with credit for {self._limit_max}",
             )
         self._received += batch.count
-        if self.is_closing or self._recalled is not None:  # they go back with the close, or the recovery
+        if self._recalled is not None:  # they go back with the recovery
             return
         asked = frame.ranges or [(low, high)]
         fresh = [part for whole in asked for gap in self.held.gaps(*whole) for part in self._owed.gaps(*gap)]
         self._answer_releases(fresh)
         for outcome in GIVEN_BACK:
             fresh = [part for gap in fresh for part in self._gathered[outcome].gaps(*gap)]
+        if self.is_closing:  # nobody will see them
+            for a, b in fresh:
+                self._gathered[Outcome.RETURN].add(a, b)
+            self.flush(outlet)
+            return
         self._position_next = max(self._position_next, asked[-1][1])
         for a, b in fresh:
             self.held.add(a, b)

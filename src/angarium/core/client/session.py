@@ -298,6 +298,8 @@ class SessionWindow:
                     f"session {self.number}: {type(frame).__name__} for consumer {frame.consumer}, which never was",
                 )
             return
+        if self._is_close_sent:  # nothing may follow that, whatever is still on its way
+            return
         match frame:
             case frames.Deliver():
                 consumer.on_deliver(frame, payload, outlet)
