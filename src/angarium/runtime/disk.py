@@ -25,6 +25,7 @@ from angarium.core.destination.events import (
     StoredBatch,
     Write,
 )
+from angarium.core.destination.overtaking import overtaking
 from angarium.core.errors import Unavailable
 from angarium.core.storage import Operation, Table, key_of, position_key
 from angarium.core.wire.batch import Batch
@@ -237,7 +238,8 @@ class Disk:
         self._call(self._completed, tokens, size_bytes, freeing_bytes)
 
     def _commit_freeing(self, waiting: deque[_Queued]) -> None:
-        for queued in [queued for queued in waiting if queued.write.freeing]:
+        going = {write.token for write in overtaking(queued.write for queued in waiting)}
+        for queued in [queued for queued in waiting if queued.write.token in going]:
             try:
                 self._store.commit(queued.write.operations, reserved=True)
             except Unavailable:

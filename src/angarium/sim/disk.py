@@ -14,6 +14,7 @@ from random import Random
 from typing import Protocol
 
 from angarium.core.destination.events import BatchesRead, DelayedRead, Read, ReadDelayed, Write
+from angarium.core.destination.overtaking import overtaking
 from angarium.core.errors import Unavailable
 from angarium.core.storage import Operation, Table
 from angarium.core.wire.batch import Batch
@@ -162,11 +163,9 @@ class SimDisk:
             self._begin_freeing()
 
     def _begin_freeing(self) -> None:
-        for write in self._waiting:
-            if write.freeing:
-                if self._stage([write], reserved=True):
-                    return
-                break
+        first = next(iter(overtaking(self._waiting)), None)
+        if first is not None and self._stage([first], reserved=True):
+            return
         self._is_retrying = True
         self._retries += 1
         self._later(self._settings.retry_after_s, partial(self._retry_if, self._retries))
@@ -215,7 +214,7 @@ class SimDisk:
             fault()
         if start != self._start:
             return
-        if self._is_blocked and any(write.freeing for write in self._waiting):
+        if self._is_blocked and overtaking(self._waiting):
             self._begin_freeing()
         elif self._is_blocked and not self._waiting:
             self._later(self._settings.retry_after_s, self._look_for_room)

@@ -7,6 +7,7 @@ from collections import deque
 
 from angarium.core.destination.events import DamagedBatch, Read, ReadDelayed, StoredBatch, Write
 from angarium.core.destination.message_manager import StoredState
+from angarium.core.destination.overtaking import overtaking
 from angarium.core.storage import DeleteRange, Operation, Put, Table, position_key
 
 
@@ -21,12 +22,12 @@ class FakeDisk:
 
     def complete_next(self) -> Write | None:
         """Make the next write durable that this disk can take."""
-        for write in self.waiting:
-            if write.freeing or not self.full:
-                self.waiting.remove(write)
-                self.apply(write.operations)
-                return write
-        return None
+        able = overtaking(self.waiting) if self.full else list(self.waiting)
+        if not able:
+            return None
+        self.waiting.remove(able[0])
+        self.apply(able[0].operations)
+        return able[0]
 
     def apply(self, operations: list[Operation]) -> None:
         for operation in operations:

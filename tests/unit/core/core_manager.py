@@ -27,6 +27,7 @@ from angarium.core.destination.events import (
 )
 from angarium.core.destination.log import lane_of
 from angarium.core.destination.message_manager import MessageManager
+from angarium.core.destination.overtaking import overtaking
 from angarium.core.ids import GLOBAL_ID_BYTES
 from angarium.core.ranges import Range
 from angarium.core.storage import DeleteRange, Table
@@ -99,7 +100,7 @@ class World:
             pass
 
     def complete_write(self) -> bool:
-        if self.disk.waiting and (not self.disk.full or any(write.freeing for write in self.disk.waiting)):
+        if self.disk.waiting and (not self.disk.full or overtaking(self.disk.waiting)):
             self._check_deletions()
             write = self.disk.complete_next()
             assert write is not None

@@ -11,43 +11,44 @@ MARKS_MIN = MARKS_MAX // 2
 
 
 class ByteGauge:
-    __slots__ = ("_bytes", "_freed", "_from", "_positions", "_sum")
+    __slots__ = ("_bytes", "_from", "_positions", "added", "freed")
 
     def __init__(self, first: int) -> None:
         self._from = first  # freed up to this position
-        self._freed = 0  # bytes up to there
-        self._sum = 0  # bytes in all
+        self.freed = 0  # bytes up to there
+        self.added = 0  # bytes in all
         self._positions: list[int] = []  # marks, ascending
-        self._bytes: list[int] = []  # `_sum` when each was made
+        self._bytes: list[int] = []  # `added` when each was made
 
-    def restore(self, first: int, end: int, total: int) -> None:
-        self._from, self._freed, self._sum = first, 0, total if end > first else 0
-        self._positions, self._bytes = ([end], [self._sum]) if self._sum else ([], [])
+    def restore(self, first: int, end: int, added: int, freed: int) -> None:
+        self._from, self.added = first, added
+        self.freed = min(freed, added) if end > first else added
+        self._positions, self._bytes = ([end], [added]) if end > first else ([], [])
 
     @property
     def total(self) -> int:
-        return self._sum - self._freed
+        return self.added - self.freed
 
     def add(self, end: int, batch_bytes: int) -> None:
-        self._sum += batch_bytes
+        self.added += batch_bytes
         self._positions.append(end)
-        self._bytes.append(self._sum)
+        self._bytes.append(self.added)
         if len(self._positions) > MARKS_MAX:
             # The last mark stays: it is where all ends.
             self._positions, self._bytes = self._positions[1::2], self._bytes[1::2]
             if self._positions[-1] != end:
                 self._positions.append(end)
-                self._bytes.append(self._sum)
+                self._bytes.append(self.added)
 
     def free(self, first: int) -> None:
         """Everything below `first` is gone."""
         at = bisect_left(self._positions, first)
         if at == len(self._positions):
-            self._freed = self._sum
+            self.freed = self.added
             self._positions, self._bytes = [], []
         else:
-            below, below_bytes = (self._positions[at - 1], self._bytes[at - 1]) if at else (self._from, self._freed)
+            below, below_bytes = (self._positions[at - 1], self._bytes[at - 1]) if at else (self._from, self.freed)
             share = (first - below) / (self._positions[at] - below)
-            self._freed = below_bytes + int((self._bytes[at] - below_bytes) * share)
+            self.freed = below_bytes + int((self._bytes[at] - below_bytes) * share)
             del self._positions[:at], self._bytes[:at]
         self._from = first

@@ -30,8 +30,8 @@ _FIGURES = struct.Struct(">QQ")
 class LogField(IntEnum):
     """Figures of a lane, each a record of its own: a settlement may be written ahead of a publish."""
 
-    FIRST = 1  # positions below are gone
-    NEXT = 2  # the position that the next message gets, and how many bytes are stored
+    FIRST = 1  # positions below are gone, and how many bytes with them
+    NEXT = 2  # the position that the next message gets, and how many bytes were stored so far
     DAMAGED = 3  # positions set aside, of the whole log
     DELAYED = 4  # messages that are not yet due, of the whole log
 
@@ -44,14 +44,14 @@ def lane_for(priority: int) -> int:
     return (priority - PRIORITY_DEFAULT) % LANE_COUNT
 
 
-def log_put(destination: int, field: LogField, value: int, lane: int = 0, stored_bytes: int = 0) -> Put:
-    return Put(Table.LOG, key_of(destination, bytes((field, lane))), _FIGURES.pack(value, stored_bytes))
+def log_put(destination: int, field: LogField, value: int, lane: int = 0, total_bytes: int = 0) -> Put:
+    return Put(Table.LOG, key_of(destination, bytes((field, lane))), _FIGURES.pack(value, total_bytes))
 
 
 def parse_log_record(key: bytes, value: bytes) -> tuple[int, tuple[int, int], tuple[int, int]]:
     """Destination, (field, lane), (value, bytes)."""
-    figure, stored_bytes = _FIGURES.unpack(value)
-    return int.from_bytes(key[:8], "big"), (key[8], key[9]), (figure, stored_bytes)
+    figure, total_bytes = _FIGURES.unpack(value)
+    return int.from_bytes(key[:8], "big"), (key[8], key[9]), (figure, total_bytes)
 
 
 class Lane:
@@ -85,10 +85,10 @@ class Log:
     def restore(self, figures: dict[tuple[int, int], tuple[int, int]]) -> None:
         """Take up what was stored, by (field, lane)."""
         for number in sorted({0, *(lane for _, lane in figures)}):
-            first, _ = figures.get((LogField.FIRST, number), (0, 0))
-            following, stored_bytes = figures.get((LogField.NEXT, number), (0, 0))
+            first, freed = figures.get((LogField.FIRST, number), (0, 0))
+            following, added = figures.get((LogField.NEXT, number), (0, 0))
             lane = Lane(number, first, following)
-            lane.gauge.restore(lane.first, lane.next, stored_bytes)
+            lane.gauge.restore(lane.first, lane.next, added, freed)
             self._add(lane)
 
     def lane(self, number: int) -> Lane:
@@ -123,7 +123,7 @@ class Log:
         lane.gauge.add(lane.next, len(batch.data))
         return [
             Put(Table.BATCH, position_key(self.identity, lane.next), batch.data),
-            log_put(self.identity, LogField.NEXT, lane.next, lane.number, lane.gauge.total),
+            log_put(self.identity, LogField.NEXT, lane.next, lane.number, lane.gauge.added),
         ]
 
     def skip(self, lane: Lane, count: int) -> list[Operation]:
@@ -131,8 +131,8 @@ class Log:
         lane.next += count
         lane.first = lane.next
         return [
-            log_put(self.identity, LogField.FIRST, lane.first, lane.number),
-            log_put(self.identity, LogField.NEXT, lane.next, lane.number),
+            log_put(self.identity, LogField.FIRST, lane.first, lane.number, lane.gauge.freed),
+            log_put(self.identity, LogField.NEXT, lane.next, lane.number, lane.gauge.added),
         ]
 
     def trim(self, lane: Lane, needed_from: int) -> list[Operation]:
@@ -143,7 +143,7 @@ class Log:
         if first > lane.first:
             lane.first = first
             lane.gauge.free(first)
-            operations.append(log_put(self.identity, LogField.FIRST, first, lane.number))
+            operations.append(log_put(self.identity, LogField.FIRST, first, lane.number, lane.gauge.freed))
         if lane.deleted < min(lane.first, lane.stored):
             lane.deleted = lane.first
             low, high = position_key(self.identity, lane.base), position_key(self.identity, lane.first + 1)

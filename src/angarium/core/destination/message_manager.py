@@ -42,6 +42,7 @@ from angarium.core.stream.events import FileEvent, StoredFile, StreamSettings
 from angarium.core.stream.reading import Damage
 from angarium.core.stream.streams import FRAMES as STREAM_FRAMES
 from angarium.core.stream.streams import Streams
+from angarium.core.transaction.local import Transactions
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
 
@@ -84,6 +85,7 @@ class MessageManager:
         self._timed: dict[int, Destination] = {}  # destinations that have a deadline
         self._blocked = ""
         self._administration = Administration(self)
+        self.transactions = Transactions(self.destinations, self.write)
 
     # -- start -------------------------------------------------------------------------------------
 
@@ -108,6 +110,7 @@ class MessageManager:
             if (owner := self.destinations.get(int.from_bytes(key[:8], "big"))) is not None:
                 owner.producers.restore(key[8:], value)
         self._restore_names(state)
+        self.transactions.restore(state.transactions)
         for destination in self.destinations.values():
             destination.producers.sort_restored()
             self._note_deadline(destination)
@@ -178,7 +181,7 @@ class MessageManager:
             case FromSession(session, identity, frame, payload):
                 try:
                     if identity == 0:
-                        return self._own_frame(session, frame, now)
+                        return self._own_frame(session, frame, payload, now)
                     return self._destination_frame(session, identity, frame, payload, now)
                 except RemoteProtocolError as error:
                     return [ToSession(session, frames.Failure(error.code, error.reason))]
@@ -250,12 +253,17 @@ class MessageManager:
             return list(self.streams.frame(session, identity, frame, payload))
         return []
 
-    def _own_frame(self, session: bytes, frame: frames.Frame, now: float) -> list[Command]:
+    def _own_frame(self, session: bytes, frame: frames.Frame, payload: bytes, now: float) -> list[Command]:
         match frame:
             case frames.StreamRead():
                 found = self._by_name.get(frame.destination)
                 return list(self.streams.read(session, found.identity if found else 0, frame, allowed=True))
-            case frames.StreamCredit() | frames.StreamReadEnd() | frames.SessionEnded():
+            case frames.TransactionCommit():
+                return self.transactions.commit(session, frame, payload, now=now)
+            case frames.SessionEnded(closed):
+                ended = self.transactions.session_ended(session, closed=closed)
+                return ended + self._stream_frame(session, 0, frame, b"", now)
+            case frames.StreamCredit() | frames.StreamReadEnd():
                 return self._stream_frame(session, 0, frame, b"", now)
             case frames.Locate():
                 return self._locate(session, frame)
@@ -362,6 +370,8 @@ class MessageManager:
     def _written(self, pending: PendingWrite, now: float) -> list[Command]:
         if pending.created:
             self._creations.pop(pending.created, None)
+        if pending.committed is not None:
+            self.transactions.written(*pending.committed)
         destination = self.destinations.get(pending.destination)
         commands: list[Command] = []
         commands += pending.answers if destination is None else destination.written(pending, now=now)

@@ -34,6 +34,7 @@ class PendingWrite:
     gone: list[bytes] = field(default_factory=list)  # streams that no message holds any more
     superseded: list[int] = field(default_factory=list)  # positions of which there is a later value
     moved: bool = False  # what was due is in the log now
+    committed: tuple[bytes, int] | None = None  # session, number of its transaction
     others: list["PendingWrite"] = field(default_factory=list)  # of other destinations, in the same write
 
 

@@ -12,6 +12,7 @@ from angarium.core.destination.events import Command, DelayedRead, ToSession
 from angarium.core.destination.limits import Limits
 from angarium.core.destination.log import split_by_lane
 from angarium.core.destination.pending import Arrival, PendingWrite
+from angarium.core.destination.producers import Producer
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.windows import DeduplicationWindow, LastValues
 from angarium.core.errors import Rejected
@@ -93,6 +94,22 @@ class Publishing:
         reason = self.limits.reason() or f"{self._state.record.name!r} has room for {room} of {batch.count} messages"
         refused = frames.Refuse(number, first, last, limits.CODE, reason)
         return [ToSession(session, refused)], batch.slice(0, room) if room else None
+
+    def check_room(self, batch: Batch) -> None:
+        """Raise Rejected if the messages would be refused: nothing changes."""
+        if (refusal := self._state.streams.refusal(self._state.identity, batch)) is not None:
+            raise Rejected(*refusal)
+        if self.limits.refuses() and self.limits.room() < batch.count:
+            reason = self.limits.reason() or f"{self._state.record.name!r} has no room for {batch.count} messages"
+            raise Rejected(limits.CODE, reason)
+
+    def committed(self, producer: Producer, batch: Batch, pending: PendingWrite, *, now: float) -> list[Operation]:
+        """The messages are part of a transaction: they are answered with it."""
+        state = self._state
+        producer.accepted = producer.confirmed = batch.last_sequence
+        producer.used_ms = state.wall_ms(now)
+        noted = Put(Table.PRODUCER, key_of(state.identity, producer.identity), producer.record())
+        return [*self.take(batch, pending, now=now), noted]
 
     def take(self, batch: Batch, pending: PendingWrite, *, now: float) -> list[Operation]:
         """Everything that becomes of new messages: dropped as known, kept until they are due, or appended."""

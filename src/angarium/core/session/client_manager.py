@@ -148,8 +148,8 @@ class ClientManager:
         if not connection.greeted:
             return self._greet(connection, frame)
         match frame:
-            case frames.SessionOpen(identity):
-                return self._open_session(connection, number, identity)
+            case frames.SessionOpen(identity, transacted):
+                return self._open_session(connection, number, identity, transacted)
             case frames.SessionClose():
                 return self._close_session(connection, number)
             case frames.Ping(ping):
@@ -232,7 +232,9 @@ class ClientManager:
 
     # -- sessions --------------------------------------------------------------------------------------
 
-    def _open_session(self, connection: Connection, number: int, identity: bytes) -> list[Command]:
+    def _open_session(
+        self, connection: Connection, number: int, identity: bytes, transacted: bool
+    ) -> list[Command]:
         if number in connection.sessions:
             raise RemoteProtocolError("number-in-use", f"session {number} is open already")
         if len(connection.sessions) > self._settings.sessions_max:
@@ -241,6 +243,7 @@ class ClientManager:
             raise RemoteProtocolError("bad-frame", f"session identity of {len(identity)} bytes")
         commands = self._take_over(identity) if identity in self._sessions else []
         session = self._add_session(connection, number, identity or self._ids.next())
+        session.is_transacted = transacted
         session.stall(connection.stalled)
         commands.append(SendFrame(connection.number, number, frames.SessionOpened(session.identity)))
         return commands

@@ -70,6 +70,7 @@ class Session:
         self.connection = connection
         self.number = number
         self.identity = identity
+        self.is_transacted = False  # it publishes and settles by Commit alone
         self._settings = settings
         self._ids = ids
         self._waiting = waiting  # of the whole connection
@@ -95,6 +96,8 @@ class Session:
         links = (*self._producers.values(), *self._consumers.values())
         identities = dict.fromkeys(link.destination for link in links if link.destination)
         identities |= dict.fromkeys(self._streams.destinations())
+        if self.is_transacted and isinstance(frame, frames.SessionEnded):
+            identities[0] = None  # the message manager itself remembers the last commit
         return [ToBus(self.identity, identity, frame) for identity in identities]
 
     def stall(self, stalled: bool) -> list[Command]:
@@ -132,6 +135,8 @@ class Session:
                 return self._close_consumer(number, frame, size_bytes)
             case frames.Request():
                 return self._request(frame, size_bytes)
+            case frames.Commit():
+                return self._commit(frame, payload)
         if isinstance(frame, FROM_CLIENT):
             posted, answers = self._streams.client_frame(frame, payload, self._destination_of)
             return [*posted, *map(self._to_client, answers)]
@@ -199,6 +204,35 @@ class Session:
             return self._to_client(frames.ProducerClosed(frame.producer, code, reason))
         return self._to_client(frames.ConsumerClosed(frame.consumer, code, reason))
 
+    def _commit(self, frame: frames.Commit, payload: bytes) -> list[Command]:
+        """Look up where everything goes. What has ended meanwhile has no destination: whether that matters, only the
+        message manager knows, for it may have committed this before."""
+        if not self.is_transacted:
+            raise RemoteProtocolError("unexpected-frame", f"Commit in session {self.number}, which is not transacted")
+        publishes: list[tuple[int, int, int]] = []
+        at = 0
+        for number, size_bytes in frame.publishes:
+            link = self._producers.get(number)
+            batch = Batch.parse(payload[at : at + size_bytes])
+            at += size_bytes
+            self._check_batch(batch, link)
+            publishes.append((self._usable(link), number, size_bytes))
+        if at != len(payload):
+            raise RemoteProtocolError("bad-frame", f"Commit {frame.number} has {len(payload) - at} bytes too many")
+        settles = [(self._usable(self._consumers.get(number)), number, ranges) for number, ranges in frame.settles]
+        commit = frames.TransactionCommit(frame.number, publishes, settles)
+        return [ToBus(self.identity, 0, commit, payload)]
+
+    def _usable(self, link: Link | None) -> int:
+        return link.destination if link is not None and link.state is LinkState.OPEN else 0
+
+    def _check_batch(self, batch: Batch, link: Link | None) -> None:
+        if link is not None and isinstance(link.open, frames.ProducerOpen) and batch.producer != link.open.identity:
+            raise RemoteProtocolError("bad-batch", "batch carries the identity of another producer")
+        if batch.columns & Columns.SEQUENCE:
+            raise RemoteProtocolError("bad-batch", "a producer's sequences have no gaps: publish without that column")
+        self._check_bodies(batch)
+
     def _publish(self, number: int, frame: frames.Publish, payload: bytes) -> list[Command]:
         link = self._producers.get(number)
         if link is None and number <= self._forgotten[True]:
@@ -207,13 +241,10 @@ class Session:
             raise RemoteProtocolError("not-open", f"producer {number} is not open")
         if link.state is LinkState.CLOSED:
             return []
+        if self.is_transacted:
+            raise RemoteProtocolError("unexpected-frame", "a transacted session publishes by Commit")
         batch = Batch.parse(payload)
-        assert isinstance(link.open, frames.ProducerOpen)
-        if batch.producer != link.open.identity:
-            raise RemoteProtocolError("bad-batch", "batch carries the identity of another producer")
-        if batch.columns & Columns.SEQUENCE:
-            raise RemoteProtocolError("bad-batch", "a producer's sequences have no gaps: publish without that column")
-        self._check_bodies(batch)
+        self._check_batch(batch, link)
         self._unconfirmed_bytes += len(payload)
         # A client may send while it has less than its window unconfirmed: one frame, at most, goes beyond.
         limit, frame_bytes_max = self._settings.unconfirmed_bytes_max, self._settings.frame_bytes_max

@@ -393,6 +393,15 @@ class Located(Frame, frozen=True):
     reason: str = ""
 
 
+class TransactionCommit(Frame, frozen=True):
+    """A Commit whose producers and consumers the client manager has looked up. Payload: as there."""
+
+    kind = 54
+    number: int
+    publishes: list[tuple[int, int, int]]  # destination, producer, bytes of its batch in the payload
+    settles: list[tuple[int, int, list[Range]]]  # destination, consumer, positions
+
+
 class SessionEnded(Frame, frozen=True):
     """The session is gone: closed by its client, or cut off (it may resume within the grace time)."""
 
@@ -521,7 +530,7 @@ FRAMES: dict[int, type[Frame]] = {
         ConsumerOpen, ConsumerOpened, Credit, Deliver, Settle, Settled, ConsumerClose, ConsumerClosed,
         Recover, Recovered, Dropped,
         Request, Reply,
-        Locate, Located, SessionEnded, Stall,
+        TransactionCommit, Locate, Located, SessionEnded, Stall,
         Commit, Committed, Aborted,
         StreamOpen, StreamOpened, StreamFragment, StreamStored, StreamClose, StreamClosed,
         StreamRead, StreamData, StreamCredit, StreamReadEnd,
