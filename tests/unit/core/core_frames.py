@@ -40,6 +40,8 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     list[int]: st.lists(_integers, max_size=5),
     list[tuple[int, int]]: _ranges,
     list[tuple[int, list[tuple[int, int]]]]: st.lists(st.tuples(_integers, _ranges), max_size=3),
+    list[tuple[int, int, int]]: st.lists(st.tuples(_integers, _integers, _integers), max_size=3),
+    list[tuple[int, int, list[tuple[int, int]]]]: st.lists(st.tuples(_integers, _integers, _ranges), max_size=3),
     dict[str, Any]: st.dictionaries(_texts, _values, max_size=4),
     Any: _values,
 }
@@ -67,6 +69,7 @@ def sample(kind: type[Frame]) -> Frame:
     samples: dict[Any, Any] = {
         int: 1, float: 1.5, bool: True, str: "text", bytes: b"identity 16 byte", list[str]: ["a"], list[int]: [1, 2],
         list[tuple[int, int]]: [(1, 2)], list[tuple[int, list[tuple[int, int]]]]: [(1, [(2, 3)])],
+        list[tuple[int, int, int]]: [(1, 2, 3)], list[tuple[int, int, list[tuple[int, int]]]]: [(1, 2, [(3, 4)])],
         dict[str, Any]: {"name": "orders"}, Any: {"deep": [1, None, b"x"]},
     }  # fmt: skip
     hints = typing.get_type_hints(kind)

@@ -27,6 +27,7 @@ ProducerClose      U          U               N         N        .        .     
 ConsumerOpen       U          U               N         .        I        I      I       I        .
 Credit             U          U               N         N        .        .      .       N        .
 Settle             U          U               N         N        .        .      .       N        .
+Recover            U          U               N         N        .        .      .       N        .
 ConsumerClose      U          U               N         N        .        .      .       N        .
 Request            U          .               N         .        .        .      .       .        .
 StreamOpen         U          U               N         .        .        .      .       .        .
@@ -59,6 +60,7 @@ def frame_for(kind: type[Frame]) -> tuple[Frame, bytes]:
         frames.ProducerOpen: frames.ProducerOpen(1, "q", DestinationKind.ANY),
         frames.ConsumerOpen: frames.ConsumerOpen(1, "q", DestinationKind.ANY),
         frames.Settle: frames.Settle(1, 1, Outcome.SETTLE, []),
+        frames.Recover: frames.Recover(1, 1, []),
         frames.Request: frames.Request(1, "destination.list", {}),
         frames.StreamOpen: frames.StreamOpen(1, "q", DestinationKind.ANY),
         frames.StreamRead: frames.StreamRead(1, consumer=1, position=0, first=0, limit=1),
