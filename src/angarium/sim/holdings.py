@@ -303,7 +303,7 @@ class Holdings:
 
     def settled_by_application(self, key: ConsumerKey, low: int, high: int, outcome: Outcome) -> None:
         subscription = self.consumers[key].subscription
-        if outcome is Outcome.RELEASE:
+        if outcome in (Outcome.RELEASE, Outcome.RETURN):
             subscription.drop(key, low, high)
             return
         subscription.finished.update(range(low, high))
@@ -338,7 +338,7 @@ class Holdings:
                 self._finish(facts, *facts.settles[number], [])
 
     def _finish(self, facts: ConsumerFacts, outcome: Outcome, ranges: list[Range], lost_ranges: list[Range]) -> None:
-        if outcome is Outcome.RELEASE:
+        if outcome in (Outcome.RELEASE, Outcome.RETURN):
             return
         key, subscription = facts.key, facts.subscription
         lost = {position for low, high in lost_ranges for position in range(low, high)}
