@@ -38,6 +38,7 @@ class Consumer(Ready):
         self.number = number
         self.taken = taken_by(self, prefetch, session.acknowledge_mode, session.is_transacted)
         self._taken = self.taken if self.hands_out else None
+        self.dropped_count = 0  # messages that the broker dropped because the subscription was too far behind
         self.lost_count = 0  # messages settled here that were no longer this consumer's
         self.run_low = self.run_high = _NO_RUN  # being settled in this turn
         self.done: asyncio.Future[None] = session.loop.create_future()  # what settling returns

@@ -370,6 +370,8 @@ class Session(Sends):
                     self.loop.call_soon(receiver.adjust)  # the machine is being listened to just now
             case events.ConsumerReady():
                 self._consumers[command.consumer].on_ready()
+            case events.MessagesDropped():
+                self._consumers[command.consumer].dropped_count += command.count
             case events.PositionsLost():
                 self._consumers[command.consumer].on_lost(command.ranges)
             case events.SettlementsLost():
@@ -408,6 +410,6 @@ class Session(Sends):
 
 SessionCommand = (
     events.SessionReady | events.SessionEnded | events.Synced | events.MessagesArrived | events.ConsumerReady
-    | events.PositionsLost | events.SettlementsLost | events.Recovered | events.ConsumerEnded
+    | events.MessagesDropped | events.PositionsLost | events.SettlementsLost | events.Recovered | events.ConsumerEnded
     | events.Committed | events.Aborted | StreamNotice
 )  # fmt: skip

@@ -357,6 +357,15 @@ class MessagesArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class MessagesDropped:
+    """The subscription was too far behind: so many of its oldest messages will not come."""
+
+    session: int
+    consumer: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class PositionsLost:
     """Held, and no longer this consumer's: somebody else will get or got them. They need no settling."""
 
@@ -430,7 +439,7 @@ Command = (
     | ConnectionReady | ConnectionLost | ConnectionFailed | ConnectionClosed
     | SessionReady | SessionEnded | Synced
     | ProducerReady | Confirmed | Refused | ProducerEnded | Blocked | Unblocked
-    | ConsumerReady | MessagesArrived | PositionsLost | SettlementsLost | Recovered | ConsumerEnded
+    | ConsumerReady | MessagesArrived | MessagesDropped | PositionsLost | SettlementsLost | Recovered | ConsumerEnded
     | Committed | Aborted
     | RequestAnswered | RequestLost
     | StreamNotice

@@ -307,6 +307,8 @@ class SessionWindow:
                 consumer.on_settled(frame, outlet)
             case frames.Recovered():
                 consumer.on_recovered(frame, outlet)
+            case frames.Dropped():
+                outlet.tell(events.MessagesDropped(self.number, frame.consumer, frame.count))
             case frames.ConsumerOpened():
                 consumer.on_opened(frame, outlet)
                 self._streams.consumer_opened(frame.consumer)
@@ -348,8 +350,12 @@ class SessionWindow:
 _ProducerFrame = (
     frames.ProducerOpened | frames.Confirm | frames.Refuse | frames.Block | frames.Unblock | frames.ProducerClosed
 )
-_ConsumerFrame = frames.ConsumerOpened | frames.Deliver | frames.Settled | frames.Recovered | frames.ConsumerClosed
+_ConsumerFrame = (
+    frames.ConsumerOpened | frames.Deliver | frames.Settled | frames.Recovered | frames.Dropped | frames.ConsumerClosed
+)
 _PRODUCER_FRAMES = (
     frames.Confirm, frames.ProducerOpened, frames.Refuse, frames.Block, frames.Unblock, frames.ProducerClosed,
 )  # fmt: skip
-_CONSUMER_FRAMES = (frames.Deliver, frames.Settled, frames.ConsumerOpened, frames.ConsumerClosed, frames.Recovered)
+_CONSUMER_FRAMES = (
+    frames.Deliver, frames.Settled, frames.ConsumerOpened, frames.ConsumerClosed, frames.Recovered, frames.Dropped,
+)  # fmt: skip

@@ -1,0 +1,155 @@
+"""Goal: whoever is blocked, those who need to know are told, by the application's own signals.
+Method: each row of the table of flow control, on a real broker, as real clients see it."""
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+import angarium
+from tests.process.process_broker import WAIT_S, Broker, running, until_async
+from tests.process.process_wire import stalled_consumer
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with running(tmp_path_factory.mktemp("flow-control")) as broker:
+        yield broker
+
+
+async def created(connection: angarium.Connection, name: str, **options: object) -> None:
+    await connection.request("destination.create", {"name": name, "kind": "queue", **options})
+
+
+def test_row_1_a_client_that_grants_no_credit_is_known_to_its_destination_and_passed_over(broker: Broker) -> None:
+    async def run() -> None:
+        async with (
+            angarium.connect(broker.address) as connection,
+            connection.session() as blocked,
+            connection.session() as free,
+        ):
+            full = blocked.consume("row1", prefetch=3)
+            await full.opened()
+            await free.send_many("row1", [b"%d" % n for n in range(100)])
+            held = [await full.receive(WAIT_S) for _ in range(3)]
+            taken: list[bytes] = []
+            async with free.consume("row1") as other:
+                while len(taken) < 97:
+                    message = await other.receive(WAIT_S)
+                    assert message is not None
+                    await message.settle()
+                    taken.append(message.body)
+            bodies = [message.body for message in held if message is not None]
+            assert sorted([*bodies, *taken], key=int) == [b"%d" % n for n in range(100)]
+
+    asyncio.run(run())
+
+
+def test_row_1_a_client_that_does_not_read_is_passed_over_as_well(broker: Broker) -> None:
+    async def run() -> None:
+        async with angarium.connect(broker.address) as connection, connection.session() as session:
+            await session.send_many("row1b", [bytes(1_000)] * 20_000)
+            taken = 0
+            async with session.consume("row1b") as consumer:
+                while (message := await consumer.receive(1.0)) is not None:
+                    await message.settle()
+                    taken += 1
+            described = (await connection.request("destination.describe", {"name": "row1b"})).result
+            assert taken >= 10_000, "what the stalled connection's buffers took, and no more"
+            assert described["messages"] == described["in_flight"] == 20_000 - taken
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(stalled_consumer(broker.port, "row1b"))
+        asyncio.run(run())
+
+
+def test_row_2_a_full_destination_tells_producers_with_the_reason_until_there_is_room(broker: Broker) -> None:
+    async def run() -> None:
+        async with angarium.connect(broker.address) as connection, connection.session() as session:
+            await created(connection, "row2", messages_max=10)
+            seen: list[tuple[str, str]] = []
+            session.on_blocked(lambda destination, reason: seen.append((destination, reason)))
+            await session.send_many("row2", [b"x"] * 10)
+            await until_async(lambda: session.is_blocked("row2"), "the producer is told")
+            assert "messages_max is 10" in session.blocked_reason("row2")
+            assert session.try_send("row2", b"one more") is None
+            assert not session.is_blocked("elsewhere")
+            await session.send("elsewhere", b"goes on")
+            waiting = asyncio.create_task(session.unblocked("row2"))
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            async with session.consume("row2") as consumer:
+                for _ in range(3):
+                    message = await consumer.receive(WAIT_S)
+                    assert message is not None
+                    await message.settle()
+            async with asyncio.timeout(WAIT_S):
+                await waiting
+            assert not session.is_blocked("row2")
+            await session.send("row2", b"goes on")
+            assert [bool(reason) for name, reason in seen if name == "row2"] == [True, False]
+
+    asyncio.run(run())
+
+
+def test_row_2_a_refusing_destination_refuses_with_the_reason(broker: Broker) -> None:
+    async def run() -> None:
+        async with angarium.connect(broker.address) as connection, connection.session() as session:
+            await created(connection, "row2r", messages_max=5, over_limit="refuse")
+            sendings = [session.send("row2r", b"%d" % n) for n in range(8)]
+            outcomes = await asyncio.gather(*map(asyncio.ensure_future, sendings), return_exceptions=True)
+            refused = [outcome for outcome in outcomes if isinstance(outcome, angarium.Rejected)]
+            assert [isinstance(outcome, bytes) for outcome in outcomes] == [True] * 5 + [False] * 3
+            assert {error.code for error in refused} == {"destination-full"}
+
+    asyncio.run(run())
+
+
+def test_row_3_a_session_that_sends_faster_than_is_stored_waits_in_the_client(broker: Broker) -> None:
+    """The client manager's signal to its client is the window of unconfirmed bytes."""
+
+    async def run() -> None:
+        async with angarium.connect(broker.address) as connection, connection.session() as session:
+            with pytest.raises(angarium.Unavailable, match="wait"):
+                for _ in range(1_000):
+                    session.send("row3", bytes(1 << 20))
+            await session.room()
+            await session.send("row3", b"goes on")
+            await session.flush()
+            await connection.request("destination.remove", {"name": "row3"})
+
+    asyncio.run(run())
+
+
+def test_row_4_a_stalled_session_is_known_to_all_destinations_of_its_consumers(broker: Broker) -> None:
+    async def run() -> None:
+        async with angarium.connect(broker.address) as connection, connection.session() as session:
+            for name in ("row4a", "row4b"):
+                await session.send_many(name, [bytes(1_000)] * 15_000)
+                async with session.consume(name) as consumer:
+                    message = await consumer.receive(WAIT_S)
+                    assert message is not None, "the other one does not read: this one is served"
+                    await message.settle()
+
+    with contextlib.ExitStack() as stack:
+        for name in ("row4a", "row4b"):
+            stack.enter_context(stalled_consumer(broker.port, name))
+        asyncio.run(run())
+
+
+def test_a_slow_subscriber_is_told_how_many_messages_it_lost(broker: Broker) -> None:
+    async def run() -> None:
+        async with angarium.connect(broker.address) as connection, connection.session() as session:
+            await created(connection, "ticks", kind="topic", messages_max=20, slow_subscriber="drop")
+            slow = session.consume(angarium.Topic("ticks"), prefetch=5)
+            await slow.opened()
+            await session.send_many(angarium.Topic("ticks"), [b"%d" % n for n in range(100)])
+            got: list[bytes] = []
+            while (message := await slow.receive(1.0)) is not None:
+                await message.settle()
+                got.append(message.body)
+            assert len(got) + slow.dropped_count == 100
+            assert slow.dropped_count > 50
+            assert got[-1] == b"99"
+
+    asyncio.run(run())
