@@ -154,7 +154,7 @@ def trim_one_too_far(patch: pytest.MonkeyPatch) -> None:
 
 
 def deliver_what_has_expired(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(delivery, "_without_dead", lambda subscription, batch, base, free, rules, result: free)
+    patch.setattr(delivery, "_without_expired", lambda subscription, batch, base, free, wall_ms, result: free)
 
 
 def new_overtakes_old_after_a_restart(patch: pytest.MonkeyPatch) -> None:
