@@ -16,6 +16,8 @@ from angarium.core.errors import RemoteProtocolError
 from angarium.core.session import events as cm
 from angarium.core.session.client_manager import ClientManager
 from angarium.core.storage import Table
+from angarium.core.stream.events import FileEvent, StreamSettings
+from angarium.core.stream.table import held_streams
 from angarium.core.wire.codec import FrameParser, encode_head
 from angarium.core.wire.frames import Frame
 from angarium.node.identity import take_up_identity
@@ -34,6 +36,7 @@ _NODE_CHANCE = 7  # becomes the node's number
 class BrokerSettings:
     session: cm.SessionSettings = field(default_factory=cm.SessionSettings)
     destination: mm.DestinationSettings = field(default_factory=mm.DestinationSettings)
+    stream: StreamSettings = field(default_factory=StreamSettings)
     # The longest that a frame waits on the bus because its destination is busy.
     bus_delay_s_max: float = 0.02
     # The same for the way back; 0: frames arrive at once, as within one process.
@@ -125,6 +128,7 @@ class Node:
         self._timer: Timer | None = None
         settings = broker.settings
         state = load(self._disk.open(self))
+        state.stream_files = self._disk.stream_files.open(self, held_streams(state.streams))
         wall_ms = int(WALL_MS_AT_ZERO + self._clock.now * 1000)
         identity = take_up_identity(state.node, site=0, wall_ms=wall_ms, chance=_NODE_CHANCE)
         self._disk.commit_now(identity.operations)
@@ -137,7 +141,9 @@ class Node:
         self.client_manager = ClientManager(
             settings.session, identity.ids, node="sim", incarnation=identity.incarnation
         )
-        self.message_manager = MessageManager(settings.destination, wall_ms_at_zero=WALL_MS_AT_ZERO)
+        self.message_manager = MessageManager(
+            settings.destination, settings.stream, wall_ms_at_zero=WALL_MS_AT_ZERO
+        )
         self._run_mm(self.message_manager.restore(state, now=self._clock.now))
         self._arm()
 
@@ -254,6 +260,9 @@ class Node:
     def read_done(self, event: mm.BatchesRead | mm.DelayedRead) -> None:
         self._enter(partial(self._tell_mm, event))
 
+    def files_told(self, event: FileEvent) -> None:
+        self._enter(partial(self._tell_mm, event))
+
     def writes_blocked(self, reason: str) -> None:
         self._enter(partial(self._tell_mm, mm.WritesBlocked(reason) if reason else mm.WritesUnblocked()))
 
@@ -320,6 +329,8 @@ class Node:
                     self._disk.read_delayed(command)
                 case mm.Report():
                     self._report(command)
+                case _:
+                    self._disk.stream_files.do(command)
         self._is_running = False
         self._runs += 1
         every = self._broker.settings.check_every

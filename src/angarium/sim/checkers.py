@@ -171,6 +171,9 @@ def left_in_memory(node: Node) -> Iterator[str]:
         "connections": client_manager._connections, "sessions": client_manager._sessions,
     }  # fmt: skip
     yield from (f"{name}: {len(table)} left" for name, table in tables.items() if table)
+    streams = manager.streams
+    if any(counts := (len(streams.table), streams.open_count, streams.reader_count)):
+        yield f"streams held, written and read: {counts}"
     for destination in manager.destinations.values():
         if destination.record.name == DMQ:
             continue  # the dead rest there
@@ -181,7 +184,9 @@ def left_on_disk(disk: SimDisk, *, producers_max: int) -> Iterator[str]:
     stored = {table: disk.store.scan(table, b"", b"\xff" * 60, limit=10_000) for table in Table}
     records = (item for item in stored[Table.DESTINATION] if isinstance(item, Item))
     graves = {r.key for r in records if msgspec.msgpack.decode(r.value, type=DestinationRecord).name == DMQ}
-    for table in (Table.BATCH, Table.ATTACHED):
+    if disk.stream_files.blocks:
+        yield f"{len(disk.stream_files.blocks)} files of streams left on disk"
+    for table in (Table.BATCH, Table.ATTACHED, Table.STREAM):
         left = [item for item in stored[table] if item.key[:8] not in graves]
         if left:
             yield f"{table.name}: {len(left)} records left on disk"

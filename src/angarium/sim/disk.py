@@ -20,6 +20,7 @@ from angarium.core.storage import Operation, Table
 from angarium.core.wire.batch import Batch
 from angarium.runtime.disk import read_delayed, read_from_memory, read_from_store
 from angarium.sim.clock import Clock
+from angarium.sim.stream_files import SimStreamFiles
 from angarium.sim.trace import Trace
 from angarium.store.interface import Item, group_bytes
 from angarium.store.memory import MemoryStore
@@ -51,9 +52,10 @@ class Audience(Protocol):
 class SimDisk:
     def __init__(
         self, clock: Clock, trace: Trace, chance: Random, settings: SimDiskSettings,
-        synced: Callable[[Sequence[Operation]], None],
+        synced: Callable[[Sequence[Operation]], None], stream_chance: Random | None = None,
     ) -> None:  # fmt: skip
         self.store = MemoryStore(checkpoint_groups=settings.checkpoint_groups)
+        self.stream_files = SimStreamFiles(clock, stream_chance or Random("stream files"))
         self.last_token = 0  # of the writes asked for
         self.slowness = 1.0  # how many times longer everything takes
         self.before_sync: Callable[[], None] | None = None  # a fault that waits for the next group
@@ -80,7 +82,7 @@ class SimDisk:
 
     @property
     def is_idle(self) -> bool:
-        return not self._waiting and not self._outbox and not self._unread
+        return not self._waiting and not self._outbox and not self._unread and self.stream_files.is_idle
 
     def is_unsynced_up_to(self, token: int) -> bool:
         """Whether some write asked for so far, up to this one, is not durable."""
@@ -254,6 +256,7 @@ class SimDisk:
         self.store = self.store.crash(keep_groups=1 if keeps_staged else 0)
         for write in survivors:
             self._synced(write.operations)
+        self.stream_files.crash()
         self._clear()
         self._audience = None
 
@@ -270,11 +273,13 @@ class SimDisk:
                     break
             self._synced(write.operations)
         self.store = self.store.reopen()
+        self.stream_files.crash()  # what it was not told to be synced nobody relies on
         self._clear()
         self._audience = None
 
     def fill(self, full: bool) -> None:
         self.store.full_reason = "no space left on device" if full else None
+        self.stream_files.is_full = full
 
     def fail_next(self, count: int) -> None:
         self.store.fail_commits(count)

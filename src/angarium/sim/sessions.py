@@ -3,6 +3,7 @@
 Requests go to the client's machine; notifications come back from it. Whatever an application did and whatever it was
 told is written down, and a notification that no promise allows is a `Violation`.
 """
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from angarium.core.client import events
@@ -28,6 +29,7 @@ class SimSession:
         self.is_ended = False
         self.producers: dict[int, SimProducer] = {}
         self.consumers: dict[int, SimConsumer] = {}
+        self.on_notice: Callable[[events.Command], None] | None = None  # told of everything, after it has had effect
         self._producer_last = 0
         self._consumer_last = 0
         self._sync_last = 0
@@ -88,6 +90,8 @@ class SimSession:
                 | events.ConsumerEnded()
             ):  # fmt: skip
                 self.consumers[command.consumer].notify(command)
+        if self.on_notice is not None:
+            self.on_notice(command)
 
     def _synced(self, token: int, code: str) -> None:
         for subscription, position, hold in self._syncs.pop(token):
@@ -116,13 +120,13 @@ class SimProducer:
     def unconfirmed(self) -> int:
         return len(self.facts.bodies) - self.facts.confirmed
 
-    def publish(self, bodies: list[bytes], *, expires_after_s: float = 0.0) -> None:
+    def publish(self, bodies: list[bytes], *, expires_after_s: float = 0.0, options: Options | None = None) -> None:
         client, facts = self.session.client, self.facts
         now_ms = int(WALL_MS_AT_ZERO + client.clock.now * 1000)
         expiry_ms = now_ms + int(expires_after_s * 1000) if expires_after_s else 0
         messages = Gathered(now_ms)
         for body in bodies:
-            messages.append(body, Options(expiry_ms=expiry_ms) if expiry_ms else None)
+            messages.append(body, Options(expiry_ms=expiry_ms) if expiry_ms else options)
             facts.bodies.append(body)
             facts.published_at.append(client.clock.now)
             facts.expiries_ms.append(expiry_ms)

@@ -17,6 +17,7 @@ from angarium.core.destination.administration import describe
 from angarium.core.destination.dead_letters import NAME as DMQ
 from angarium.core.destination.events import DestinationSettings
 from angarium.core.session.events import SessionSettings
+from angarium.core.stream.events import StreamSettings
 from angarium.core.wire.frames import DestinationKind
 from angarium.sim.applications import Application, Place
 from angarium.sim.broker import BrokerSettings, Node, SimBroker
@@ -42,6 +43,8 @@ class WorldSettings:
     # Published in all; the applications share them.
     messages: int = 300
     grace_s: float = 2.0
+    # How long the broker keeps the stream of a sender that was cut off.
+    stream_keep_s: float = 30.0
     heartbeat_s: float = 2.0
     network: NetworkSettings = field(default_factory=NetworkSettings)
     disk: SimDiskSettings = field(default_factory=SimDiskSettings)
@@ -79,13 +82,15 @@ class World:
         self.ledger = Ledger(self.clock, grace_s=settings.grace_s)
         self.network = Network(self.clock, self.trace, self.chance("network"), settings.network)
         self.disk = SimDisk(
-            self.clock, self.trace, self.chance("disk"), settings.disk, self.ledger.messages.synced
+            self.clock, self.trace, self.chance("disk"), settings.disk, self.ledger.messages.synced,
+            self.chance("stream files"),
         )
         self.broker = SimBroker(
             self.clock, self.trace, self.chance("broker"), self.network, self.disk,
             BrokerSettings(
                 SessionSettings(heartbeat_s=settings.heartbeat_s),
                 DestinationSettings(resume_grace_s=settings.grace_s),
+                StreamSettings(sync_fragments=2, unfinished_keep_s=settings.stream_keep_s),
                 settings.bus_delay_s_max,
                 settings.answer_delay_s_max,
                 settings.check_every,

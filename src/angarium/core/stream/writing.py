@@ -185,7 +185,7 @@ class WritingStreams:
         commands: list[Command] = []
         for stream in [stream for stream in self._cut.values() if stream.until <= now]:
             text = f"stream {format_id(stream.identity)}: its sender did not come back; {stream.bytes:,} bytes deleted"
-            commands += [Report(Level.WARNING, "stream-abandoned", text), *self._leave(stream)]
+            commands += [Report(Level.INFO, "stream-abandoned", text), *self._leave(stream)]
         return commands
 
     # -- publishing ----------------------------------------------------------------------------------
