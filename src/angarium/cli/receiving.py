@@ -7,13 +7,14 @@ will not be written is not taken from anybody.
 import base64
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 import angarium
 from angarium.admin.administration import Administration
-from angarium.cli import failure, options, output, streams
+from angarium.cli import failure, files, options, output, streams
 from angarium.client.destination import name_of
 from angarium.client.present import receive_present
 from angarium.core.ids import format_id
@@ -33,6 +34,7 @@ class Wanted:
     timeout_s: float | None  # without a message; None: wait for ever
     as_json: bool
     is_tail: bool = False  # then a new topic goes without saying
+    directory: Path | None = None  # where bodies go; None: standard output
 
 
 def receive(
@@ -57,6 +59,10 @@ def receive(
     oldest: Annotated[
         bool, typer.Option("--oldest", help="A new subscription starts with the oldest message that is stored.")
     ] = False,
+    output_dir: Annotated[
+        Path | None,
+        typer.Option("--output-dir", metavar="DIR", help="Write each body to a file there; print their names."),
+    ] = None,
     as_json: options.Json = False,
 ) -> int:
     """Receive messages: one body a line, settled once it is written.
@@ -67,11 +73,15 @@ def receive(
         angarium receive orders --count 10 --timeout 3
 
         angarium receive orders --follow --json | jq .body
+
+        angarium receive backups --output-dir /tmp/backups --count 1
     """
     options.check_seconds("--timeout", timeout)
+    if output_dir is not None and not output_dir.is_dir():
+        raise failure.Failure(f"--output-dir {output_dir}: there is no such directory", failure.EXIT_USAGE)
     timeout_s = timeout if timeout is not None else None if follow else TIMEOUT_S
     is_topic = topic or durable is not None
-    wanted = Wanted(destination, is_topic, durable, oldest, count, timeout_s, as_json)
+    wanted = Wanted(destination, is_topic, durable, oldest, count, timeout_s, as_json, directory=output_dir)
     return _take(options.Broker(address, wait), wanted)
 
 
@@ -162,12 +172,28 @@ async def _pass_on(
 
 
 def _prefetch(wanted: Wanted, done: int) -> int:
-    return PREFETCH_MAX if wanted.count is None else min(PREFETCH_MAX, wanted.count - done)
+    # Of files one at a time: whoever shares the queue gets the next one while this one is written.
+    limit = PREFETCH_MAX if wanted.directory is None else 1
+    return limit if wanted.count is None else min(limit, wanted.count - done)
 
 
 async def _print(messages: list[angarium.Message], wanted: Wanted) -> None:
+    if wanted.directory is not None:
+        await files.save_all(messages, wanted.directory, as_json=wanted.as_json)
+        return
+    for message in messages:
+        if (size := _stream_bytes(message)) is not None:  # printing it without its body, and settling it, would lose it
+            text = f"message {format_id(message.id)} is a stream of {size:,} bytes; receive it with --output-dir"
+            raise failure.Failure(text)
     bodies = [_as_json(message) for message in messages] if wanted.as_json else [message.body for message in messages]
     await streams.pour(b"\n".join(bodies) + b"\n")
+
+
+def _stream_bytes(message: angarium.Message) -> int | None:
+    try:
+        return message.stream_bytes
+    except angarium.Rejected:
+        return None
 
 
 def _as_json(message: angarium.Message) -> bytes:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 import angarium
-from angarium.cli import failure, options, output, streams
+from angarium.cli import failure, files, options, output, streams
 from angarium.cli.failure import Failure
 from angarium.cli.properties import parse_properties
 
@@ -105,6 +105,9 @@ def send(
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
     file: Annotated[Path | None, typer.Option("--file", "-f", metavar="PATH", help="One message; - is stdin.")] = None,
+    stream: Annotated[
+        Path | None, typer.Option("--stream", metavar="PATH", help="One message of any length; - is stdin.")
+    ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Send each line of stdin, or of --file.")] = False,
     count: Annotated[
         int | None,
@@ -130,12 +133,23 @@ def send(
         angarium send orders 'number {n}' --count 1000
 
         seq 1000000 | angarium send orders --lines
+
+        angarium send backups --stream backup.tar
     """
-    source = Source(body, file, lines, count)
-    source.check()
     options.check_seconds("--ttl", ttl)
     fields: dict[str, Any] = {"properties": parse_properties(properties) or None, "priority": priority, "ttl_s": ttl}
     to = angarium.Topic(destination) if topic else destination
+    if stream is not None:
+        if body is not None or file is not None or lines or count is not None:
+            raise Failure("--stream sends one file, and nothing else", failure.EXIT_USAGE)
+        size = options.run(lambda: files.send_file(options.Broker(address, wait), to, stream, fields))
+        if as_json:
+            output.write_json({"destination": destination, "confirmed": 1, "bytes": size})
+        else:
+            failure.say(f"1 message of {size:,} bytes confirmed")
+        return 0
+    source = Source(body, file, lines, count)
+    source.check()
     with output.Watch(f"sending to {destination}", source.total) as watch:
         try:
             options.run(lambda: _send(options.Broker(address, wait), to, source, fields, watch))

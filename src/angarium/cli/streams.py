@@ -57,6 +57,12 @@ async def read_lines(descriptor: int) -> AsyncIterator[list[bytes]]:
         yield [rest]
 
 
+async def read_chunks(descriptor: int) -> AsyncIterator[bytes]:
+    """Everything, as it comes."""
+    while data := await _read_available(descriptor):
+        yield data
+
+
 async def _read_available(descriptor: int) -> bytes:
     """Wait for data, then take what is there, up to a chunk; empty at the end."""
     loop = asyncio.get_running_loop()

@@ -22,11 +22,13 @@ from angarium.client.blocking_consumer import Consumer, Message, ThreadedConsume
 from angarium.client.blocking_listening import Listener
 from angarium.client.blocking_loop import LoopThread
 from angarium.client.blocking_sending import Sender, Sending
+from angarium.client.blocking_streams import OutgoingStream
 from angarium.client.connection import CLOSE_TIMEOUT_S, RECONNECT_DEFAULT, Answer
 from angarium.client.destination import Destination, Queue, Topic, resolve
 from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
 from angarium.client.fields import Body, MessageFields, encode_body, make_options
 from angarium.client.session import PREFETCH_DEFAULT
+from angarium.client.stream_sending import Source, StreamContext
 from angarium.core.client.reconnect import ReconnectPolicy
 from angarium.core.errors import AngariumError, Unavailable
 
@@ -187,6 +189,29 @@ class Session:
             count += 1
         self.flush(timeout_s)
         return count
+
+    def send_stream(
+        self, destination: Destination, source: Source, *, timeout_s: float | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> Sending:  # fmt: skip
+        """Send one message whose body is all that `source` has, of any length: a file, or an iterable of bytes, read in
+        another thread. Returns when all of it is durable and the message is published; see
+        `angarium.Session.send_stream`."""
+
+        async def send() -> Sending:
+            await self._sender.drained()
+            return Sending(self._sender, await self._session.send_stream(destination, source, **fields))
+
+        return self._thread.run(send(), timeout_s, what="storing the stream")
+
+    def open_stream(self, destination: Destination, **fields: Unpack[MessageFields]) -> OutgoingStream:
+        """For a body that comes piece by piece: `with session.open_stream(name) as stream: stream.write(piece)`."""
+
+        async def open_stream() -> StreamContext:
+            await self._sender.drained()
+            return self._session.open_stream(destination, **fields)
+
+        return OutgoingStream(self._thread, self._sender, self._thread.run(open_stream()))
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until everything sent so far has its outcome; raise the first failure that nobody has seen."""

@@ -1,14 +1,18 @@
 """From the loop to any thread: messages, in lists; and back: their settlements, gathered under a lock."""
+import asyncio
+import io
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Self
 
 from angarium.client import consumer as asynchronous
 from angarium.client import message as asynchronous_message
 from angarium.client.blocking_loop import LoopThread
+from angarium.client.blocking_streams import as_file
 from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
+from angarium.client.stream_reading import IncomingStream
 from angarium.core.errors import AngariumError, LocalProtocolError
 from angarium.core.wire.frames import Outcome
 
@@ -33,6 +37,15 @@ class Message(asynchronous_message.Message, gc=False, eq=False):
         """Give it back: it is delivered again, to whoever comes first, with a higher redelivery count."""
         self._settle_late(Outcome.RELEASE)
 
+    def open(self) -> io.BufferedReader:  # type: ignore[override]  # a file, not something to be awaited
+        """Read the body as a file: from the broker, piece by piece, if it was sent as a stream (`body` is empty then).
+
+        It can be read while the message is not settled, as often as one likes.
+        """
+        consumer = self.delivery.consumer
+        assert isinstance(consumer, ThreadedConsumer)
+        return consumer.open_file(super().open)
+
     def _settle_late(self, outcome: Outcome) -> None:
         consumer = self.delivery.consumer
         assert isinstance(consumer, ThreadedConsumer)
@@ -51,6 +64,12 @@ class ThreadedConsumer(asynchronous.Consumer):
         self._lock = threading.Lock()
         self._late: list[tuple[Message, Outcome]] = []
         self.fetched: deque[asynchronous_message.Message] = deque()  # on their way to the application
+
+    def open_file(self, open_stream: Callable[[], IncomingStream]) -> io.BufferedReader:
+        async def open_in_loop() -> IncomingStream:
+            return open_stream()
+
+        return as_file(asyncio.run_coroutine_threadsafe(open_in_loop(), self._loop).result(), self._loop)
 
     def set_prefetch_soon(self, prefetch: int) -> None:
         self._loop.call_soon_threadsafe(self.set_prefetch, prefetch)

@@ -106,6 +106,23 @@ def test_a_broker_that_has_less_than_it_had_stored_ends_the_stream() -> None:
     assert client.sent[-1][0] == frames.StreamClose(1)
 
 
+def test_a_stream_of_which_nothing_was_stored_begins_anew_where_it_is_not_known() -> None:
+    client = Client()
+    client.open(limit=9)
+    client.put(3)
+    client.reconnect()
+    client.say(frames.StreamClosed(1, "unknown-stream", "never heard of it"))
+    openings = [f for f, _ in client.sent if isinstance(f, frames.StreamOpen | frames.StreamClose)]
+    assert [type(f).__name__ for f in openings] == ["StreamOpen", "StreamClose", "StreamOpen"]
+    assert openings[-1] == frames.StreamOpen(1, "q", DestinationKind.ANY, b"")
+    client.say(frames.StreamOpened(1, b"another identity", 0, 0, 9, SIZE))
+    assert client.fragments() == [0, 1, 2]
+    client.say(frames.StreamStored(1, 1, 9))
+    client.reconnect()
+    client.say(frames.StreamClosed(1, "unknown-stream", "never heard of it"))
+    assert isinstance(client.told[-1], stream_events.StreamEnded), "some of it was durable, and is not kept here"
+
+
 def test_streams_of_one_connection_share_the_way_in_turn() -> None:
     client = Client()
     client.open(1, limit=100)

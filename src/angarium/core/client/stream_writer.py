@@ -106,6 +106,17 @@ class StreamWriter:
         self.pump()
         return ""
 
+    def begin_anew(self) -> bool:
+        """The broker does not know the stream that we would resume: if none of it was durable, all of it is here."""
+        if not self.identity or self._stored:
+            return False
+        self.identity = b""
+        self._following = 0
+        self._leave_flight()
+        self._outlet.send(self.session, frames.StreamClose(self.number))  # the number is free again
+        self.open()
+        return True
+
     def on_stored(self, frame: frames.StreamStored) -> None:
         if not self._is_open or not self._stored <= frame.stored <= self._following:
             raise self._violation("bad-number", f"stored {frame.stored} of {self._following}, before {self._stored}")

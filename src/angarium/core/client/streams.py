@@ -116,6 +116,8 @@ class SessionStreams:
             case frames.StreamOpened():
                 if lost := writer.on_opened(frame):
                     self._end_writer(writer, "stream-lost", lost, outlet)
+            case frames.StreamClosed(code="unknown-stream") if writer.begin_anew():
+                pass
             case frames.StreamClosed(code=code, reason=reason):
                 self._end_writer(writer, code, reason, outlet)
 

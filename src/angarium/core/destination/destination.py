@@ -32,6 +32,7 @@ _TABLES = (
     Table.DELAYED, Table.DEDUPLICATION, Table.LAST_VALUE,
     Table.DESTINATION,
 )  # fmt: skip
+_DAMAGED = "damaged"
 
 
 class Destination:
@@ -142,12 +143,19 @@ class Destination:
         return commands
 
     def stream_damaged(self, position: int, reason: str) -> list[Command]:
-        """The message is there, its stream cannot be read: who gets it is told so when he opens it."""
+        """The message is there, its stream cannot be read: it goes to the dead message queue, and its stream with it.
+        Whoever would not have it buried has been told when he opened it."""
         state = self.state
-        state.counters.damaged += 1
-        noted = log_put(self.identity, LogField.DAMAGED, state.counters.damaged)
         text = f"{self.record.name!r}, position {position}: {reason}"
-        return [Report(Level.ERROR, "stream-damaged", text), state.write([noted], PendingWrite(), freeing=True)]
+        commands: list[Command] = [Report(Level.ERROR, "stream-damaged", text)]
+        doomed = [subscription for subscription in self.subscriptions if _doom(subscription, position)]
+        if doomed:
+            state.counters.damaged += 1
+            noted = log_put(self.identity, LogField.DAMAGED, state.counters.damaged)
+            commands.append(state.write([noted], PendingWrite(), freeing=True))
+        for subscription in doomed:
+            commands += [*self.consuming.save(subscription, PendingWrite()), *self.dispatch.pump(subscription)]
+        return commands
 
     def _supersede(self, positions: list[int]) -> list[Command]:
         """There is a later value: what nobody holds is settled."""
@@ -223,3 +231,17 @@ class Destination:
             self.state.keep_until = 0.0
             commands += self.state.freed()
         return commands
+
+
+def _doom(subscription: Subscription, position: int) -> bool:
+    """Whoever holds it, or nobody: it is not delivered again."""
+    if not subscription.buries:
+        return False
+    for consumer in subscription.consumers.values():
+        if position in consumer.held:
+            subscription.settle(consumer, position, position + 1, doom=_DAMAGED)
+            return True
+    free = subscription.free_in(position, position + 1)
+    for part in free:
+        subscription.doom_free(_DAMAGED, *part)
+    return bool(free)
