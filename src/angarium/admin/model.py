@@ -23,6 +23,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str  # "queue" or "topic"
     confirm: str = "disk"  # or "memory"
+    temporary: bool = False  # it goes with the connection that made it
     messages: int = 0  # waiting; on a topic, for the subscription that is furthest behind
     bytes_mean: int = 0  # of a message's body
     first_position: int = 0

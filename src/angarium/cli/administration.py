@@ -44,6 +44,7 @@ def ls(
 
 def _row(destination: Destination) -> tuple[str, ...]:
     notes = [
+        "temporary" if destination.temporary else "",
         "confirm = memory" if destination.confirm == "memory" else "",
         f"{destination.damaged:,} damaged" if destination.damaged else "",
         f"blocked: {destination.blocked}" if destination.blocked else "",

@@ -2,13 +2,16 @@
 
 A name is dot-separated segments of ASCII letters, digits, `-` and `_`. It does not begin with `-`, which a command line
 would take for an option. A leading underscore is reserved for well-known destinations (`_ADMIN`, `_LOG`, `_DMQ`), which
-clients cannot create.
+clients cannot create, and for temporary ones, whose names `_TEMP.<id>` only the broker makes: clients use them as they
+were told.
 """
+import base64
 import re
 
 from angarium.core.errors import Rejected
 
 NAME_CHARACTERS_MAX = 255
+TEMPORARY_PREFIX = "_TEMP."
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
@@ -22,5 +25,13 @@ def check_name(name: str, *, what: str = "destination") -> None:
             f"{what} name {name!r}: use letters, digits, '-' and '_' in segments separated by single dots, "
             "and no '-' at the beginning",
         )
-    if name.startswith("_"):
+    if name.startswith("_") and not (what == "destination" and is_temporary(name)):
         raise Rejected("reserved-name", f"{what} name {name!r}: a leading underscore is reserved")
+
+
+def is_temporary(name: str) -> bool:
+    return name.startswith(TEMPORARY_PREFIX)
+
+
+def temporary_name(identity: bytes) -> str:
+    return TEMPORARY_PREFIX + base64.b32encode(identity).decode("ascii").rstrip("=").lower()

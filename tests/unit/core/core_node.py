@@ -44,18 +44,19 @@ class Node:
         self._queues: dict[int, deque[FromSession]] = {}
         self._connections = 0
 
-    def connect(self, *, greet: bool = True) -> "Client":
+    def connect(self, *, greet: bool = True, client: bytes = b"") -> "Client":
+        """`client`: the identity of an earlier connection."""
         self._connections += 1
-        client = self.clients[self._connections] = Client(self, self._connections)
+        made = self.clients[self._connections] = Client(self, self._connections)
         self.tell(cm.ConnectionOpened(self._connections, "peer"))
         if greet:
-            client.send(HELLO, session=0)
-        return client
+            made.send(frames.Hello(PROTOCOL_VERSION, "test", "test", client), session=0)
+        return made
 
-    def connect_with_session(self) -> "Client":
-        client = self.connect()
-        client.open_session()
-        return client
+    def connect_with_session(self, *, client: bytes = b"") -> "Client":
+        made = self.connect(client=client)
+        made.open_session()
+        return made
 
     def tell(self, event: cm.Event) -> None:
         self._perform(self.client_manager.handle(event, now=self.world.now))

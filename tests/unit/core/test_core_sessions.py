@@ -4,6 +4,7 @@ test_core_session_table."""
 
 import pytest
 
+from angarium.core.ids import GLOBAL_ID_BYTES
 from angarium.core.session.events import (
     SessionSettings,
 )
@@ -21,9 +22,11 @@ def test_hello_is_answered_with_what_a_client_has_to_know() -> None:
         frame_bytes_max=1_000_000, body_bytes_max=500_000, unconfirmed_bytes_max=700_000, heartbeat_s=3.0
     )
     client = Node(settings).connect()
-    assert [item.frame for item in client.frames] == [
-        frames.Welcome(PROTOCOL_VERSION, "n", b"i" * 16, 1_000_000, 500_000, 700_000, 3.0)
-    ]
+    (welcome,) = (item.frame for item in client.frames)
+    assert isinstance(welcome, frames.Welcome) and len(welcome.identity) == GLOBAL_ID_BYTES
+    assert welcome == frames.Welcome(
+        PROTOCOL_VERSION, "n", b"i" * 16, 1_000_000, 500_000, 700_000, 3.0, identity=welcome.identity
+    )
 
 
 def test_another_version_is_refused() -> None:

@@ -97,7 +97,10 @@ class Administration:
         if kind is None:
             raise Rejected("bad-argument", "kind is 'queue' or 'topic'")
         wanted = with_options(DestinationRecord(_text(request, "name"), kind), request.arguments)
-        destination, operations = self._manager.create(wanted.name, kind, wanted)
+        if request.arguments.get("temporary"):
+            destination, operations = self._manager.create_temporary(wanted, client=request.client, session=session)
+        else:
+            destination, operations = self._manager.create(wanted.name, kind, wanted)
         if not operations:
             given = [name for name in OPTION_NAMES if name in request.arguments]
             differing = [name for name in given if getattr(destination.record, name) != getattr(wanted, name)]
@@ -120,14 +123,8 @@ class Administration:
 
     def _remove(self, session: bytes, request: Request) -> list[Command]:
         destination = self._named(request)
-        reason = f"{destination.record.name!r} has been removed"
-        closings, operations = destination.remove("destination-removed", reason)
-        told = self._manager.streams.forget(destination.identity, "destination-removed", reason)
-        # Its creation must not follow: only what is stored may be removed ahead of other writes.
-        freeing = self._manager.is_stored(destination)
-        self._manager.forget(destination)
-        pending = PendingWrite(answers=[_done(session, request, {"removed": destination.record.name})])
-        return [*closings, *told, self._manager.write(operations, pending, freeing=freeing)]
+        answer = _done(session, request, {"removed": destination.record.name})
+        return self._manager.remove(destination, PendingWrite(answers=[answer]))
 
     def _purge(self, session: bytes, request: Request) -> list[Command]:
         purged, operations = self._named(request).purge()
@@ -206,6 +203,7 @@ def describe(destination: Destination) -> dict[str, Any]:
         "name": destination.record.name,
         "kind": destination.record.kind.name.lower(),
         **options_of(destination.record),
+        "temporary": bool(destination.record.owner),
         "messages": max(waiting, default=0),
         "bytes_mean": round(mean_bytes),
         "first_position": log.lanes[0].first,

@@ -27,6 +27,7 @@ class Consuming:
     def open(self, session: bytes, frame: frames.ConsumerOpen, *, now: float) -> list[Command]:
         state = self._state
         try:
+            self._check_owner(frame.client)
             self._check_room(session, frame.consumer)
             subscription, ended = self._subscription_for(session, frame)
         except Rejected as refusal:
@@ -57,6 +58,8 @@ class Consuming:
         ended: list[Command] = []
         if known is not None:
             if subscriptions.check_compatible(known, session, frame, frame.client):
+                if frame.no_local:  # whoever takes it up is the one whose own messages it leaves out
+                    known.no_local = frame.client.hex()
                 return known, []
             ended = self.end_subscription(known, [])
         created = subscriptions.new_for(name, frame, frame.client)
@@ -76,6 +79,12 @@ class Consuming:
         consumer.opening = False
         consumer.subscription.line.update(consumer)
         return [self._opened(consumer, lost), *self._dispatch.pump(consumer.subscription)]
+
+    def _check_owner(self, client: bytes) -> None:
+        record = self._state.record
+        if record.owner and record.owner != client:
+            reason = f"{record.name!r} is temporary: only the connection that made it may consume from it"
+            raise Rejected("not-owner", reason)
 
     def _check_room(self, session: bytes, number: int) -> None:
         consumers, limit = self._state.consumers, self._state.settings.consumers_max

@@ -41,11 +41,11 @@ class Dispatch:
             return
         selector = parse(subscription.selector)
         match = None if selector is None else compile_selector(selector).match
-        no_local = bytes.fromhex(subscription.no_local)
         client_of = self._state.producers.client_of
 
         def accepts(fields: Fields, producer: bytes) -> bool:
-            return (match is None or match(fields)) and not (no_local and client_of(producer) == no_local)
+            no_local = subscription.no_local
+            return (match is None or match(fields)) and not (no_local and client_of(producer).hex() == no_local)
 
         subscription.accepts = accepts
         self._go_live_if_level(subscription)

@@ -35,8 +35,9 @@ from angarium.core.destination.pending import PendingBrowse, PendingDelayed, Pen
 from angarium.core.destination.records import DestinationRecord, parse_attached_key
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription, SubscriptionRecord
+from angarium.core.destination.temporaries import Temporaries
 from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError, StorageCorrupt
-from angarium.core.names import check_name
+from angarium.core.names import check_name, is_temporary
 from angarium.core.storage import Operation, Put, Table, delete_prefix, key_of
 from angarium.core.stream.events import FileEvent, StoredFile, StreamSettings
 from angarium.core.stream.reading import Damage
@@ -84,6 +85,9 @@ class MessageManager:
         self._creations: dict[int, PendingWrite] = {}  # destinations whose record is not yet durable
         self._timed: dict[int, Destination] = {}  # destinations that have a deadline
         self._blocked = ""
+        self._temporaries = Temporaries(
+            grace_s=settings.resume_grace_s, per_connection_max=settings.temporaries_max
+        )
         self._administration = Administration(self)
         self.transactions = Transactions(self.destinations, self.write)
 
@@ -98,6 +102,8 @@ class MessageManager:
             identity = int.from_bytes(key, "big")
             record = _decode(value, DestinationRecord, f"destination {identity}")
             self._add(identity, record)
+            if record.owner:
+                self._temporaries.restore(record.owner, identity, now=now)
             self._next_destination = max(self._next_destination, identity + 1)
         logs: dict[int, dict[tuple[int, int], tuple[int, int]]] = {}
         for key, value in state.logs.items():
@@ -173,7 +179,8 @@ class MessageManager:
     # -- events ------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        deadlines = [self.streams.deadline(), *(destination.deadline() for destination in self._timed.values())]
+        deadlines = [self.streams.deadline(), self._temporaries.deadline()]
+        deadlines += [destination.deadline() for destination in self._timed.values()]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def handle(self, event: Event, *, now: float) -> list[Command]:
@@ -210,7 +217,7 @@ class MessageManager:
                 for destination in list(self._timed.values()):
                     commands += destination.tick(now)
                     self._note_deadline(destination)
-                return commands
+                return commands + self._remove_temporaries(self._temporaries.due(now))
         return self._file_event(event)
 
     def _file_event(self, event: FileEvent) -> list[Command]:
@@ -269,6 +276,11 @@ class MessageManager:
                 return self._locate(session, frame)
             case frames.Request():
                 return self._administration.request(session, frame)
+            case frames.ClientHere(client):
+                self._temporaries.here(client, session)
+                return []
+            case frames.ClientEnded(client, closed):
+                return self._remove_temporaries(self._temporaries.ended(client, session, closed=closed, now=now))
         raise LocalProtocolError(f"{type(frame).__name__} is not for a message manager")
 
     # -- destinations by name ------------------------------------------------------------------------
@@ -311,10 +323,25 @@ class MessageManager:
                 raise Rejected("wrong-kind", f"{name!r} is a {have}, not a {want}")
             return known, []
         check_name(name)
+        if is_temporary(name):
+            raise Rejected("unknown-destination", f"there is no temporary destination {name!r} (any more)")
+        self._check_room()
+        return self._created(wanted or DestinationRecord(name, kind or DestinationKind.QUEUE))
+
+    def create_temporary(
+        self, wanted: DestinationRecord, *, client: bytes, session: bytes
+    ) -> tuple[Destination, list[Operation]]:
+        """For that connection alone to consume from, and to vanish with it."""
+        self._temporaries.check_room(client)
+        self._check_room()
+        destination, operations = self._created(msgspec.structs.replace(wanted, buries=False, owner=client))
+        self._temporaries.add(client, session, destination.identity)
+        return destination, operations
+
+    def _check_room(self) -> None:
         if len(self.destinations) >= self._settings.destinations_max:
             reason = f"{len(self.destinations):,} destinations exist, as many as destinations_max allows; remove some"
             raise Rejected("too-many-destinations", reason)
-        return self._created(wanted or DestinationRecord(name, kind or DestinationKind.QUEUE))
 
     def _created(self, record: DestinationRecord) -> tuple[Destination, list[Operation]]:
         identity, self._next_destination = self._next_destination, self._next_destination + 1
@@ -327,9 +354,22 @@ class MessageManager:
     def is_stored(self, destination: Destination) -> bool:
         return destination.identity not in self._creations
 
-    def forget(self, destination: Destination) -> None:
-        del self.destinations[destination.identity], self._by_name[destination.record.name]
+    def remove(self, destination: Destination, pending: PendingWrite) -> list[Command]:
+        """Whoever uses it is told; what is stored of it goes."""
+        record = destination.record
+        reason = f"{record.name!r} has been removed"
+        closings, operations = destination.remove("destination-removed", reason)
+        told = self.streams.forget(destination.identity, "destination-removed", reason)
+        # Its creation must not follow: only what is stored may be removed ahead of other writes.
+        freeing = self.is_stored(destination)
+        del self.destinations[destination.identity], self._by_name[record.name]
         self._timed.pop(destination.identity, None)
+        self._temporaries.remove(record.owner, destination.identity)
+        return [*closings, *told, self.write(operations, pending, freeing=freeing)]
+
+    def _remove_temporaries(self, identities: list[int]) -> list[Command]:
+        found = [self.destinations[identity] for identity in identities]
+        return [command for destination in found for command in self.remove(destination, PendingWrite())]
 
     def _bury(
         self, state: DestinationState, subscription: Subscription, death: Death, pending: PendingWrite, wall_ms: int

@@ -31,6 +31,8 @@ def with_options(record: DestinationRecord, given: Mapping[str, Any]) -> Destina
             wanted = "a whole number, 0 for no limit"
         if not valid:
             raise Rejected("bad-argument", f"{name} = {value!r}: it is {wanted}")
+    if record.owner:
+        chosen["buries"] = False  # what is in a temporary destination concerns nobody else
     return replace(record, **chosen)
 
 

@@ -25,7 +25,7 @@ class Producer:
     client: bytes = b""  # the connection that publishes, as it calls itself across reconnections
 
     def record(self) -> bytes:
-        return _RECORD.pack(self.accepted, self.used_ms)
+        return _RECORD.pack(self.accepted, self.used_ms) + self.client
 
 
 class ProducerTable:
@@ -35,8 +35,9 @@ class ProducerTable:
         self._by_session: dict[bytes, dict[int, Producer]] = {}
 
     def restore(self, identity: bytes, record: bytes) -> None:
-        accepted, used_ms = _RECORD.unpack(record)
-        self._by_identity[identity] = Producer(identity, accepted, accepted, used_ms)
+        accepted, used_ms = _RECORD.unpack_from(record)
+        client = record[_RECORD.size :]
+        self._by_identity[identity] = Producer(identity, accepted, accepted, used_ms, client=client)
 
     def sort_restored(self) -> None:
         ordered = sorted(self._by_identity.values(), key=lambda producer: producer.used_ms)

@@ -172,6 +172,7 @@ class Publishing:
 
     def close(self, session: bytes, number: int, *, forget: bool) -> list[Command]:
         state = self._state
+        forget = forget and not state.subscriptions.no_local_count  # they have to know later whose messages it sent
         producer = state.producers.detach(session, number, forget=forget)
         if producer is None or not forget:
             return []

@@ -22,6 +22,7 @@ class DestinationRecord(msgspec.Struct, array_like=True, frozen=True):
     over_limit: str = "block"  # producers; or "refuse" what is new, or bury the "oldest"
     slow_subscriber: str = "wait"  # for it, as `over_limit` says; or "drop" its oldest messages, and tell it
     last_value: bool = False  # of messages with the same `last_value_key` only the last is kept
+    owner: bytes = b""  # of a temporary one: the connection that alone may consume from it
 
 
 @dataclass(slots=True)

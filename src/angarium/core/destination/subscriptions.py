@@ -23,6 +23,7 @@ class Subscriptions:
         self._by_name: dict[str, Subscription] = {}
         self._timed: dict[str, Subscription] = {}  # those with something parked or delayed: time concerns only them
         self._cursors: dict[int, list[tuple[int, str]]] = {}  # by lane: a heap of cursors, some outdated
+        self.no_local_count = 0  # of those that leave out what a connection sends itself
         if kind == DestinationKind.QUEUE:
             self.add(Subscription("", durable=True, in_flight_max=in_flight_max))
 
@@ -36,6 +37,7 @@ class Subscriptions:
         return self._by_name.get(name)
 
     def add(self, subscription: Subscription) -> Subscription:
+        self.no_local_count += bool(subscription.no_local)
         self._by_name[subscription.name] = subscription
         for number, heap in self._cursors.items():
             heappush(heap, (subscription.cursor_of(number), subscription.name))
@@ -43,6 +45,7 @@ class Subscriptions:
         return subscription
 
     def remove(self, subscription: Subscription) -> None:
+        self.no_local_count -= bool(subscription.no_local)
         del self._by_name[subscription.name]
         self._timed.pop(subscription.name, None)
         for number, heap in self._cursors.items():
@@ -109,10 +112,11 @@ class Subscriptions:
         if active and not (known.shared and frame.shared):
             reason = f"subscription {known.name!r} on {frame.destination!r} has an active consumer"
             raise Rejected("subscription-in-use", reason)
-        no_local = client.hex() if frame.no_local else ""
+        # Between two uses the connection may be another one; while one uses it, it is that one's.
+        no_local = frame.no_local and (not active or client.hex() == known.no_local)
         durable = bool(frame.subscription) and frame.durable
         same = (frame.selector, no_local, frame.shared, durable) == (
-            known.selector, known.no_local, known.shared, known.durable
+            known.selector, bool(known.no_local), known.shared, known.durable
         )  # fmt: skip
         if not same and (active or known.durable != durable):
             reason = (

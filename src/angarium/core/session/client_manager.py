@@ -6,6 +6,9 @@ A connection carries many sessions; session 0 is the connection itself and takes
 protocol gets a Failure frame with a stable code, its connection is closed, its sessions are cut off as after a lost
 connection, and nobody else notices. Sessions are known by identity: a session resumed on a new connection is taken away
 from an older one.
+
+A connection has an identity of its own, which its client repeats when it connects again: temporary destinations belong
+to it. A link that is still there under the same identity is taken for dead, and closed.
 """
 from dataclasses import dataclass, field
 
@@ -26,6 +29,7 @@ from angarium.core.session.events import (
     SessionSettings,
     ShutDown,
     Tick,
+    ToBus,
 )
 from angarium.core.session.session import Session
 from angarium.core.session.waiting import WaitingBytes
@@ -45,6 +49,7 @@ class Connection:
     stalled: bool = False
     sent_at: float = 0.0
     client: str = ""
+    identity: bytes = b""  # given, or taken up, with the greeting
     sessions: dict[int, Session] = field(default_factory=dict)
 
 
@@ -56,6 +61,7 @@ class ClientManager:
         self._incarnation = incarnation
         self._connections: dict[int, Connection] = {}
         self._sessions: dict[bytes, Session] = {}
+        self._identities: dict[bytes, Connection] = {}
         self._heartbeat_at: float | None = None
         self._pings = 0
         self._turned_away = 0  # connections, since that was last reported
@@ -124,7 +130,9 @@ class ClientManager:
         return commands
 
     def _add_session(self, connection: Connection, number: int, identity: bytes) -> Session:
-        session = Session(connection.number, number, identity, self._settings, self._ids, connection.waiting)
+        session = Session(
+            connection.number, number, identity, connection.identity, self._settings, self._ids, connection.waiting
+        )
         connection.sessions[number] = session
         self._sessions[identity] = session
         return session
@@ -178,6 +186,9 @@ class ClientManager:
         if len(frame.client) > CLIENT_CHARACTERS_MAX:
             reason = f"client of {len(frame.client):,} characters: the most is {CLIENT_CHARACTERS_MAX:,}"
             raise RemoteProtocolError("bad-frame", reason)
+        if frame.identity and len(frame.identity) != GLOBAL_ID_BYTES:
+            raise RemoteProtocolError("bad-frame", f"connection identity of {len(frame.identity)} bytes")
+        commands = self._take_up(connection, frame.identity)
         connection.greeted = True
         connection.client = frame.client
         settings = self._settings
@@ -189,8 +200,23 @@ class ClientManager:
             settings.body_bytes_max,
             settings.unconfirmed_bytes_max,
             settings.heartbeat_s,
+            identity=connection.identity,
         )
-        return [SendFrame(connection.number, 0, welcome)]
+        return [*commands, SendFrame(connection.number, 0, welcome)]
+
+    def _take_up(self, connection: Connection, identity: bytes) -> list[Command]:
+        older = self._identities.get(identity)
+        commands: list[Command] = []
+        if older is not None:
+            goodbye = frames.Goodbye("the client goes on over another connection")
+            commands += [SendFrame(older.number, 0, goodbye), *self._end(older, closed=False)]
+            commands.append(CloseConnection(older.number))
+        session = connection.sessions[0]
+        connection.identity = session.client = identity or self._ids.next()
+        self._identities[connection.identity] = connection
+        if identity:
+            commands.append(ToBus(session.identity, 0, frames.ClientHere(identity)))
+        return commands
 
     def _fail(self, connection: Connection, code: str, reason: str) -> list[Command]:
         text = f"connection from {connection.peer} closed: {code}: {reason}"
@@ -211,6 +237,10 @@ class ClientManager:
         for session in connection.sessions.values():
             del self._sessions[session.identity]
             commands += session.tell_destinations(frames.SessionEnded(closed))
+        if connection.identity:
+            del self._identities[connection.identity]
+            ended = frames.ClientEnded(connection.identity, closed)
+            commands.append(ToBus(connection.sessions[0].identity, 0, ended))
         if not self._connections:
             self._heartbeat_at = None
         return commands

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from angarium.core.errors import Rejected, RemoteProtocolError
 from angarium.core.ids import GLOBAL_ID_BYTES, GlobalIds
-from angarium.core.names import check_name
+from angarium.core.names import check_name, temporary_name
 from angarium.core.session.events import AskNode, Command, SendFrame, SessionSettings, ToBus
 from angarium.core.session.stream_links import FROM_BUS, FROM_CLIENT, StreamLinks
 from angarium.core.session.waiting import WaitingBytes
@@ -63,6 +63,7 @@ class Session:
         connection: int,
         number: int,
         identity: bytes,
+        client: bytes,
         settings: SessionSettings,
         ids: GlobalIds,
         waiting: WaitingBytes,
@@ -70,6 +71,7 @@ class Session:
         self.connection = connection
         self.number = number
         self.identity = identity
+        self.client = client  # the identity of the connection
         self.is_transacted = False  # it publishes and settles by Commit alone
         self._settings = settings
         self._ids = ids
@@ -149,8 +151,15 @@ class Session:
             reason = f"session {self.number} has requests_max {limit:,} requests waiting; wait for answers"
             raise RemoteProtocolError("too-many-requests", reason)
         self._waiting.add(size_bytes)
-        self._requests.append((frame, size_bytes))
+        self._requests.append((self._completed(frame), size_bytes))
         return self._ask_next()
+
+    def _completed(self, frame: frames.Request) -> frames.Request:
+        """With whose it is and, for a temporary destination, the name: only nodes make ids."""
+        arguments = frame.arguments
+        if frame.command == "destination.create" and arguments.get("temporary"):
+            arguments = arguments | {"name": temporary_name(self._ids.next())}
+        return replace(frame, arguments=arguments, client=self.client)
 
     def _ask_next(self) -> list[Command]:
         if self._is_asking or self._stalled or not self._requests:
@@ -195,7 +204,8 @@ class Session:
         self._waiting.add(size_bytes)
         key = (links is self._producers, number)
         self._ended_links.pop(key, None)
-        link = links[number] = Link(replace(frame, attachment=self._attachment), waiting_bytes=size_bytes)
+        opening = replace(frame, attachment=self._attachment, client=self.client)
+        link = links[number] = Link(opening, waiting_bytes=size_bytes)
         self._locating.setdefault(link.asked, {})[key] = link
         return [ToBus(self.identity, 0, frames.Locate(frame.destination, frame.destination_kind))]
 

@@ -330,6 +330,7 @@ class Request(Frame, frozen=True):
     number: int
     command: str
     arguments: dict[str, Any]
+    client: bytes = b""  # on the bus: the identity of the connection
 
 
 class Reply(Frame, frozen=True):
@@ -414,6 +415,21 @@ class Stall(Frame, frozen=True):
 
     kind = 53
     stalled: bool
+
+
+class ClientHere(Frame, frozen=True):
+    """The connection of that identity has come back."""
+
+    kind = 56
+    client: bytes
+
+
+class ClientEnded(Frame, frozen=True):
+    """The connection is gone: closed by its client, or cut off (it may come back within the grace time)."""
+
+    kind = 57
+    client: bytes
+    closed: bool
 
 
 # -- streams: bodies too long for a frame ------------------------------------------------------------
@@ -530,7 +546,7 @@ FRAMES: dict[int, type[Frame]] = {
         ConsumerOpen, ConsumerOpened, Credit, Deliver, Settle, Settled, ConsumerClose, ConsumerClosed,
         Recover, Recovered, Dropped,
         Request, Reply,
-        TransactionCommit, Locate, Located, SessionEnded, Stall,
+        TransactionCommit, Locate, Located, SessionEnded, Stall, ClientHere, ClientEnded,
         Commit, Committed, Aborted,
         StreamOpen, StreamOpened, StreamFragment, StreamStored, StreamClose, StreamClosed,
         StreamRead, StreamData, StreamCredit, StreamReadEnd,
