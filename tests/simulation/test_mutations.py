@@ -77,7 +77,7 @@ def park_for_half_the_grace_time(patch: pytest.MonkeyPatch) -> None:
     expire = Subscription.expire_parked
 
     def mutant(self: Subscription, now: float) -> Any:
-        for parked in self.parked.values():
+        for parked in self.parking.parked.values():
             parked.until = min(parked.until, now + 0.25)
         return expire(self, now)
 

@@ -203,8 +203,8 @@ def _left_in(destination: Destination) -> Iterator[str]:
     for subscription in destination.subscriptions:
         if not subscription.durable:
             yield f"{subscription.name} was not durable and is still there"
-        sets = (subscription.settled, subscription.returned, subscription.orphaned, subscription.delayed)
-        if any(sets) or subscription.parked or subscription.awaited or subscription.redeliveries.count:
+        sets = (subscription.settled, subscription.returned, subscription.delayed)
+        if any(sets) or subscription.parking or subscription.parking.orphaned or subscription.redeliveries.count:
             yield f"subscription {subscription.name!r} holds on to positions"
         for lane in destination.log.order:
             if (cursor := subscription.cursor_of(lane.number)) != lane.next:

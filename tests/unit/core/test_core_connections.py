@@ -123,7 +123,7 @@ def test_shutting_down_says_goodbye_to_everybody_and_keeps_their_sessions_resuma
         assert client.closed
     assert node.client_manager.deadline() is None
     (subscription,) = node.world.destination(1).subscriptions
-    assert list(subscription.parked) == [(clients[0].identity, 1)]
+    assert list(subscription.parking.parked) == [(clients[0].identity, 1)]
 
 
 # -- the heartbeat -------------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from angarium.core.destination.consumer import Consumer, ConsumerKey
 from angarium.core.destination.log import Log
-from angarium.core.destination.subscription import Subscription, SubscriptionRecord
+from angarium.core.destination.subscription import Subscription
+from angarium.core.destination.subscription_record import SubscriptionRecord, recorded, restored
 from angarium.core.ranges import Range, RangeSet
 from tests.unit.core.core_settings import THOROUGH
 
@@ -224,9 +225,9 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: self.readable)
     @rule()
     def restart(self) -> None:
-        record = msgspec.msgpack.decode(self.subscription.record(), type=SubscriptionRecord)
+        record = msgspec.msgpack.decode(recorded(self.subscription), type=SubscriptionRecord)
         attached = list(dict.fromkeys([*self.consumers, *self.parked_until, *self.awaited]))
-        self.subscription = Subscription.restored(
+        self.subscription = restored(
             "s", record, attached, log=self.log, until=self.now + GRACE_S
         )
         unsettled = [p for p in range(self.readable) if self.words[p] != _SETTLED]
@@ -245,10 +246,11 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         subscription = self.subscription
         subscription.check(self.log)
         said: list[object] = [_SETTLED] * self.readable
-        sets: list[tuple[object, RangeSet]] = [(_FREE, subscription.returned), (_ORPHANED, subscription.orphaned)]
+        orphaned = subscription.parking.orphaned
+        sets: list[tuple[object, RangeSet]] = [(_FREE, subscription.returned), (_ORPHANED, orphaned)]
         for key, consumer in subscription.consumers.items():
             sets += [(("held", key), consumer.held), (("unclaimed", key), consumer.unclaimed or RangeSet())]
-        sets += [(("parked", key), parked.positions) for key, parked in subscription.parked.items()]
+        sets += [(("parked", key), parked.positions) for key, parked in subscription.parking.parked.items()]
         for word, positions in (*sets, (_FREE, RangeSet([(subscription.fresh_of(0), self.readable)]))):
             for low, high in positions:
                 said[low:high] = [word] * (high - low)
@@ -262,7 +264,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         assert subscription.free_count(self.log) == len(self._free())
         assert subscription.waiting_count(self.log) == self.readable - len(self._where(_SETTLED))
         assert len(subscription.line) == len(self.line)
-        assert subscription.parking == bool(self.parked_until or self.awaited)
+        assert bool(subscription.parking) == bool(self.parked_until or self.awaited)
 
     @invariant()
     def deadline_is_the_next_giving_up(self) -> None:
@@ -299,7 +301,7 @@ def test_a_record_is_small_when_everything_is_settled_in_order() -> None:
     consumer = attached(subscription, _KEYS[0], 1_000_000)
     subscription.take(consumer, 0, 1_000_000)
     subscription.settle(consumer, 0, 999_999)
-    assert len(subscription.record()) < 32
+    assert len(recorded(subscription)) < 32
 
 
 def test_a_stalled_or_opening_consumer_takes_no_turn() -> None:

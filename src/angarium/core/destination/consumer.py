@@ -9,6 +9,7 @@ from angarium.core.ranges import RangeSet
 if TYPE_CHECKING:
     from angarium.core.destination.subscription import Subscription
 
+UNSEEN_RANGES_MAX = 64  # before they are tidied for the first time
 ConsumerKey = tuple[bytes, int]  # session identity, the client's number
 Accepts = Callable[[MessageFields], bool]
 
@@ -29,6 +30,7 @@ class Consumer:
     unclaimed: RangeSet | None = None  # until its first credit after a resume
     accepts: Accepts | None = None  # its selector, if it has one of its own
     unseen: RangeSet | None = None  # what it has not looked at and passed over; None: it has passed over nothing
+    unseen_ranges_max: int = UNSEEN_RANGES_MAX  # past it, those that do not matter are dropped
 
     @property
     def key(self) -> ConsumerKey:

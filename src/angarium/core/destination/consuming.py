@@ -232,7 +232,7 @@ class Consuming:
         operations: list[Operation] = []
         if subscription.durable:
             operations.append(delete_key(Table.SUBSCRIPTION, state.subscription_key(subscription)))
-            keys = [*detached, *subscription.consumers, *subscription.parked, *subscription.awaited]
+            keys = [*detached, *subscription.consumers, *subscription.parking.keys]
             operations += state.detached(subscription, keys)
         operations += state.trim()
         if not operations:

@@ -15,6 +15,7 @@ from itertools import chain
 from angarium.core.destination.consumer import Consumer
 from angarium.core.destination.events import ToSession
 from angarium.core.destination.fields import BatchFields
+from angarium.core.destination.log import lane_of
 from angarium.core.destination.subscription import Subscription
 from angarium.core.ranges import Range, RangeSet
 from angarium.core.wire.batch import Batch, Columns
@@ -104,7 +105,11 @@ def _share_out(
     given: dict[Consumer, list[Range]] = {}
     for low, high in free:
         while low < high and (consumer := subscription.line.first()) is not None:
-            upto = min(high, low + min(consumer.credit, share))
+            fresh = subscription.fresh_of(lane_of(low))
+            most = fresh - low if low < fresh else subscription.room()
+            if most <= 0:
+                break
+            upto = min(high, low + min(consumer.credit, share, most))
             subscription.take(consumer, low, upto)
             given.setdefault(consumer, []).append((low, upto))
             low = upto
@@ -138,6 +143,8 @@ def _look(subscription: Subscription, batch: Batch, base: int, free: list[Range]
     given: dict[Consumer, list[Range]] = {}
     for position in chain.from_iterable(range(*part) for part in free):
         index = position - base
+        if position >= subscription.fresh_of(lane_of(position)) and subscription.room() <= 0:
+            break
         if subscription.accepts is not None and not subscription.accepts(fields[index], batch.producer):
             subscription.discard(position, position + 1)
             result.changed = True
@@ -148,6 +155,7 @@ def _look(subscription: Subscription, batch: Batch, base: int, free: list[Range]
             given.setdefault(consumer, []).append((position, position + 1))
         elif subscription.line.first() is None:
             break
+    subscription.tidy()
     _send(subscription, batch, base, given, result)
 
 

@@ -22,7 +22,8 @@ from angarium.core.destination.pending import PendingWrite
 from angarium.core.destination.publishing import Publishing
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.state import DestinationState
-from angarium.core.destination.subscription import Subscription, SubscriptionRecord
+from angarium.core.destination.subscription import Subscription
+from angarium.core.destination.subscription_record import SubscriptionRecord, restored
 from angarium.core.report import Level, Report
 from angarium.core.storage import Operation, Table, delete_prefix
 from angarium.core.wire import frames
@@ -74,7 +75,7 @@ class Destination:
     ) -> list[Operation]:
         """Returns what is to be written: the positions that it was saved ahead of will be given out once more."""
         settings = self.state.settings
-        subscription = Subscription.restored(
+        subscription = restored(
             name, record, attached,
             log=self.log, until=now + settings.resume_grace_s, in_flight_max=settings.in_flight_max,
         )  # fmt: skip

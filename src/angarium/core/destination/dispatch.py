@@ -56,8 +56,11 @@ class Dispatch:
         subscription.buries = subscription.durable and record.buries
 
     def _go_live_if_level(self, subscription: Subscription) -> None:
+        if subscription.accepts is None or subscription.is_live:
+            return
+        # What was returned by a restart has not been looked at yet.
         level = all(subscription.fresh_of(lane.number) >= lane.readable for lane in self._log.order)
-        if subscription.accepts is None or subscription.is_live or subscription.orphaned or not level:
+        if subscription.parking.orphaned or subscription.returned or not level:
             return
         subscription.is_live = True
         self._live[subscription.name] = subscription
@@ -117,7 +120,7 @@ class Dispatch:
 
     def pump(self, subscription: Subscription) -> list[Command]:
         """Ask for what the subscription could deliver next, unless that is under way already."""
-        commands = self._read_doomed(subscription) if subscription.doomed else []
+        commands = self._read_doomed(subscription) if subscription.doom else []
         if subscription.reading:
             return commands
         position = subscription.wanted(self._log)
@@ -178,8 +181,12 @@ class Dispatch:
 
     # -- the dead ----------------------------------------------------------------------------------
 
+    def bury_restored(self) -> list[Command]:
+        """After a start: what was doomed and not yet buried does not wait for a consumer."""
+        return [command for s in self._state.subscriptions if s.doom for command in self._read_doomed(s)]
+
     def _read_doomed(self, subscription: Subscription) -> list[Command]:
-        position = subscription.first_doomed()
+        position = subscription.doom.first()
         if position is None or subscription.burying:
             return []
         subscription.burying = True
@@ -192,7 +199,7 @@ class Dispatch:
         at = asked[0]
         for piece in pieces:
             base = at if piece.batch is None else piece.end - piece.batch.count
-            subscription.entomb(at, base)  # settled by others, and no longer stored
+            unreadable += _missing(subscription, at, base)
             for reason, part, counts in subscription.entomb(base, piece.end):
                 if piece.batch is not None:
                     deaths.append(Death(reason, piece.batch, base, [part], counts))
@@ -200,7 +207,7 @@ class Dispatch:
                     unreadable.append(Damage([part], piece.end, piece.raw))
             at = piece.end
         if not pieces:
-            subscription.entomb(*asked)
+            unreadable += _missing(subscription, *asked)
         commands = self._buried(subscription, deaths, now)
         for damage in unreadable:
             commands += self._set_aside(damage)
@@ -238,3 +245,8 @@ class Dispatch:
             text = f"{state.record.name!r}: positions {low} to {high - 1} fail their checksum or are missing: set aside"
             commands.append(Report(Level.ERROR, "batch-damaged", text))
         return commands
+
+
+def _missing(subscription: Subscription, low: int, high: int) -> list[Damage]:
+    """What is doomed there, and not stored as it ought to be."""
+    return [Damage([part], 0, b"") for _, part, _ in subscription.entomb(low, high)]

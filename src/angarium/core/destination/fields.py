@@ -17,20 +17,26 @@ MessageFields = Fields
 class BatchFields:
     """The messages of one batch, each by its index."""
 
-    __slots__ = ("_batch", "_headers", "_priorities", "_properties")
+    __slots__ = ("_batch", "_headers", "_last", "_priorities", "_properties")
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._properties = batch.properties()
         self._headers = batch.headers()
         self._priorities = batch.priorities()
+        self._last: tuple[int, Fields] | None = None  # several consumers look at one message
 
     def __getitem__(self, index: int) -> Fields:
+        if self._last is None or self._last[0] != index:
+            self._last = index, self._decoded(index)
+        return self._last[1]
+
+    def _decoded(self, index: int) -> Fields:
         properties = read_map(self._properties[index]) if self._properties is not None else {}
         return WithHeaders(properties, partial(self._header, index))
 
     def all(self) -> list[Fields]:
-        return [self[index] for index in range(self._batch.count)]
+        return [self._decoded(index) for index in range(self._batch.count)]
 
     def header(self, index: int, name: str) -> Any:
         return None if self._headers is None else read_map(self._headers[index]).get(name)

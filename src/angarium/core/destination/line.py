@@ -4,17 +4,23 @@
 
 The first in line takes what is next, and goes to the end. Where messages have to be looked at, the first in line that
 wants one takes it: by its selector, and with a message group only the one that the group belongs to. What a consumer
-has looked at and left is not shown to it again; unless groups change hands, for then it may want it after all.
+has looked at and left is not shown to it again; unless it was given back meanwhile, or groups change hands, for then
+it may want it after all.
+
+A group belongs to the first that took a message of it, until that one closes or is given up: whoever is cut off and
+may come back keeps it, as he keeps what he holds. What its owner's selector excludes belongs, in the same way, to the
+first other one that takes it. So all messages of a group that the same consumers want go to the same one of them.
 """
 from collections.abc import Iterator
 from zlib import crc32
 
-from angarium.core.destination.consumer import Consumer
+from angarium.core.destination.consumer import Consumer, ConsumerKey
 from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.log import LANE_BITS, LANE_COUNT
-from angarium.core.ranges import RangeSet
+from angarium.core.ranges import Range, RangeSet
 
-_GROUP_BUCKETS = 1 << 16  # message groups that share a bucket go to the same consumer: a limit without forgetting
+GROUP_BUCKETS = 1 << 16  # message groups that share a bucket go to the same consumer: a limit without forgetting
+_EVERYTHING: Range = (0, LANE_COUNT << LANE_BITS)
 
 
 class Line:
@@ -23,7 +29,8 @@ class Line:
         self._attached: dict[Consumer, None] = {}
         self._ready: dict[Consumer, None] = {}  # those with credit, in turn
         self._sole: Consumer | None = None  # the exclusive consumer that is served
-        self._owners: dict[int, Consumer] = {}  # of message groups, by bucket
+        self._owners: dict[int, list[Consumer]] = {}  # of message groups, by bucket; an earlier one goes first
+        self._owning: dict[ConsumerKey, Consumer] = {}  # those that own some, attached or cut off
 
     def __bool__(self) -> bool:
         return bool(self._ready)
@@ -37,18 +44,28 @@ class Line:
     def first(self) -> Consumer | None:
         return next(iter(self._ready), None)
 
+    @property
+    def group_count(self) -> int:
+        """Buckets that belong to somebody."""
+        return len(self._owners)
+
     # -- coming and going --------------------------------------------------------------------------
 
     def join(self, consumer: Consumer) -> None:
         self._attached[consumer] = None
         if consumer.accepts is not None:
             self._show_all(consumer)
+        if (earlier := self._owning.pop(consumer.key, None)) is not None:  # it is back
+            self._owning[consumer.key] = consumer
+            for owners in self._owners.values():
+                owners[:] = [consumer if owner is earlier else owner for owner in owners]
         if consumer.exclusive and self._sole is None:
             self._sole = consumer
             self._ready.clear()
+            self._disown([key for key in self._owning if key != consumer.key])
         self.update(consumer)
 
-    def leave(self, consumer: Consumer) -> None:
+    def leave(self, consumer: Consumer, *, may_return: bool) -> None:
         del self._attached[consumer]
         self._ready.pop(consumer, None)
         self.choosy -= consumer.unseen is not None
@@ -56,13 +73,23 @@ class Line:
             self._sole = next((other for other in self._attached if other.exclusive), None)
             for other in self._attached:
                 self.update(other)
-        buckets = [bucket for bucket, owner in self._owners.items() if owner is consumer]
-        for bucket in buckets:
-            del self._owners[bucket]
-        if buckets:
-            for other in self._attached:
-                if other.unseen is not None:
-                    self._show_all(other)
+        if not may_return:
+            self._disown([consumer.key])
+
+    def give_up(self, key: ConsumerKey) -> None:
+        """One that was cut off will not come back: its groups are free."""
+        if (owner := self._owning.get(key)) is not None and owner not in self._attached:
+            self._disown([key])
+
+    def _disown(self, keys: list[ConsumerKey]) -> None:
+        gone = [self._owning.pop(key) for key in keys if key in self._owning]
+        if not gone:
+            return
+        remaining = {bucket: [o for o in owners if o not in gone] for bucket, owners in self._owners.items()}
+        self._owners = {bucket: owners for bucket, owners in remaining.items() if owners}
+        for other in self._attached:
+            if other.unseen is not None:
+                self._show_all(other)
 
     def update(self, consumer: Consumer) -> None:
         """Its credit may have changed."""
@@ -93,14 +120,15 @@ class Line:
 
     def choose(self, position: int, fields: BatchFields, index: int) -> Consumer | None:
         group = fields.group(index)
-        bucket = None if group is None else crc32(group.encode()) % _GROUP_BUCKETS
-        owner = None if bucket is None else self._owners.get(bucket)
+        bucket = None if group is None else crc32(group.encode()) % GROUP_BUCKETS
+        owner = None if bucket is None else self._owner(bucket, fields, index)
         for consumer in self._ready:
             if consumer.unseen is not None and position not in consumer.unseen:
                 continue
-            if (owner is None or owner is consumer) and (consumer.accepts is None or consumer.accepts(fields[index])):
-                if bucket is not None:
-                    self._owners[bucket] = consumer
+            if owner is consumer or (owner is None and _wants(consumer, fields, index)):
+                if bucket is not None and owner is None:
+                    self._owners.setdefault(bucket, []).append(consumer)
+                    self._owning[consumer.key] = consumer
                 return consumer
             if consumer.unseen is None:
                 self._show_all(consumer)
@@ -108,6 +136,20 @@ class Line:
             consumer.unseen.remove(position, position + 1)
         return None
 
+    def _owner(self, bucket: int, fields: BatchFields, index: int) -> Consumer | None:
+        return next((owner for owner in self._owners.get(bucket, ()) if _wants(owner, fields, index)), None)
+
+    def show(self, low: int, high: int) -> None:
+        """These positions are free again: whoever has left them may look once more."""
+        if self.choosy:
+            for consumer in self._attached:
+                if consumer.unseen is not None:
+                    consumer.unseen.add(low, high)
+
     def _show_all(self, consumer: Consumer) -> None:
         self.choosy += consumer.unseen is None
-        consumer.unseen = RangeSet([(0, LANE_COUNT << LANE_BITS)])
+        consumer.unseen = RangeSet([_EVERYTHING])
+
+
+def _wants(consumer: Consumer, fields: BatchFields, index: int) -> bool:
+    return consumer.accepts is None or consumer.accepts(fields[index])

@@ -34,7 +34,8 @@ from angarium.core.destination.log import parse_log_record
 from angarium.core.destination.pending import PendingBrowse, PendingDelayed, PendingRead, PendingWrite
 from angarium.core.destination.records import DestinationRecord, parse_attached_key
 from angarium.core.destination.state import DestinationState
-from angarium.core.destination.subscription import Subscription, SubscriptionRecord
+from angarium.core.destination.subscription import Subscription
+from angarium.core.destination.subscription_record import SubscriptionRecord
 from angarium.core.destination.temporaries import Temporaries
 from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError, StorageCorrupt
 from angarium.core.names import check_name, is_temporary
@@ -117,14 +118,16 @@ class MessageManager:
                 owner.producers.restore(key[8:], value)
         self._restore_names(state)
         self.transactions.restore(state.transactions)
+        burials: list[Command] = []
         for destination in self.destinations.values():
             destination.producers.sort_restored()
             self._note_deadline(destination)
+            burials += destination.dispatch.bury_restored()
         operations = corrections + self._sweep(state)
         commands: list[Command] = [self.write(operations, PendingWrite(), freeing=True)] if operations else []
         for damage in self.streams.restore(state.streams, state.stream_files, now=now):
             commands += self._stream_damaged(damage)
-        return commands
+        return commands + burials
 
     def _restore_names(self, state: StoredState) -> None:
         """Deduplication ids and last-value keys."""

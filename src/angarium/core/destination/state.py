@@ -9,6 +9,7 @@ from angarium.core.destination.pending import PendingDelayed, PendingRead, Pendi
 from angarium.core.destination.producers import ProducerTable
 from angarium.core.destination.records import Counters, DestinationRecord, attached_key
 from angarium.core.destination.subscription import Subscription
+from angarium.core.destination.subscription_record import recorded
 from angarium.core.destination.subscriptions import Subscriptions
 from angarium.core.storage import Operation, Put, Table, delete_key, key_of
 from angarium.core.stream.streams import Streams
@@ -98,7 +99,7 @@ class DestinationState:
         return key_of(self.identity, subscription.name.encode())
 
     def subscription_put(self, subscription: Subscription) -> Operation:
-        return Put(Table.SUBSCRIPTION, self.subscription_key(subscription), subscription.record())
+        return Put(Table.SUBSCRIPTION, self.subscription_key(subscription), recorded(subscription))
 
     def attached_put(self, consumer: Consumer) -> Operation:
         key = attached_key(self.identity, consumer.key, consumer.subscription.name)

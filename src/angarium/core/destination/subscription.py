@@ -20,35 +20,16 @@ unclaimed is free again. What nobody claims in time is delivered to others. Unti
 the positions parked by a restart are some that were never delivered, and they come first.
 """
 from collections.abc import Callable
-from dataclasses import dataclass
+from heapq import heappop, heappush
 
-import msgspec
-
-from angarium.core.destination.consumer import Consumer, ConsumerKey
+from angarium.core.destination.consumer import UNSEEN_RANGES_MAX, Consumer, ConsumerKey
+from angarium.core.destination.doom import Doom
 from angarium.core.destination.line import Line
 from angarium.core.destination.log import LANE_BITS, Lane, Log, lane_of
+from angarium.core.destination.parking import Parking
 from angarium.core.destination.redeliveries import Redeliveries
 from angarium.core.ranges import Range, RangeSet
 from angarium.core.selector.fields import Fields
-
-
-class SubscriptionRecord(msgspec.Struct, array_like=True, frozen=True):
-    """A durable subscription as it is stored."""
-
-    cursors: dict[int, int]  # by lane
-    settled: list[Range]
-    delivered: dict[int, int]  # by lane
-    redeliveries: dict[int, list[Range]]
-    shared: bool = False
-    selector: str = ""
-    no_local: str = ""  # the client whose messages it does not get
-    doomed: dict[str, list[Range]] = {}  # by reason
-
-
-@dataclass(slots=True)
-class Parked:
-    positions: RangeSet
-    until: float
 
 
 class Subscription:
@@ -75,67 +56,19 @@ class Subscription:
         self.dropped = 0  # messages that it lost because it was too far behind
         self.noting = False  # a write that notes `delivered` is under way
         self.returned = RangeSet()
-        self.delayed: list[tuple[float, Range]] = []  # until when; in the order in which they were released
+        self.delayed: list[tuple[float, Range]] = []  # a heap: until when, and what
         self.redeliveries = Redeliveries()
         self.consumers: dict[ConsumerKey, Consumer] = {}
-        self.parked: dict[ConsumerKey, Parked] = {}
-        self.orphaned = RangeSet()  # parked by a restart: whose they are, only their holders know
-        self.awaited: dict[ConsumerKey, None] = {}  # consumers that were attached before the restart
-        self.awaited_until = 0.0
+        self.parking = Parking()
         self.reading = False
         self.accepts: Callable[[Fields, bytes], bool] | None = None  # by fields and producer; None: everything
         self.is_live = False  # what it accepts is offered to it as it arrives; it need not look for it
-        self.doomed: dict[str, RangeSet] = {}  # by reason
+        self.doom = Doom()
         self.buries = False  # what is doomed goes to the dead message queue; else it is gone
         self.burying = False  # a read of what is doomed is under way
         self.redeliveries_max = 0  # 0: no limit
         self._in_flight_max = in_flight_max
         self.line = Line()
-
-    @classmethod
-    def restored(
-        cls,
-        name: str,
-        record: SubscriptionRecord,
-        attached: list[ConsumerKey],
-        *,
-        log: Log,
-        until: float,
-        in_flight_max: int = 1 << 62,
-    ) -> "Subscription":
-        # It may have been saved ahead of what was then lost with a crash: it must not wait behind the log's end.
-        ends = {lane.number: lane.next for lane in log.order}
-        cursors = {lane: min(cursor, ends[lane]) for lane, cursor in record.cursors.items() if lane in ends}
-        self = cls(
-            name, durable=True, cursors=cursors, shared=record.shared, selector=record.selector,
-            no_local=record.no_local, in_flight_max=in_flight_max,
-        )  # fmt: skip
-        self.settled = RangeSet(record.settled)
-        self.redeliveries = Redeliveries(record.redeliveries)
-        unsettled: list[Range] = []
-        self.doomed = {reason: RangeSet(ranges) for reason, ranges in record.doomed.items()}
-        for lane, end in ends.items():
-            cursor, delivered = self.cursor_of(lane), min(record.delivered.get(lane, lane << LANE_BITS), end)
-            self.settled.remove(end, max(end, record.delivered.get(lane, end)))
-            unsettled += [part for gap in self.settled.gaps(cursor, end) for part in self._not_doomed(*gap)]
-            self.fresh[lane], self.delivered[lane] = end, delivered
-            for part in self.settled.gaps(cursor, delivered):
-                self.redeliveries.mark_delivered(*part)
-        if attached:
-            self.orphaned = RangeSet(unsettled)
-            self.awaited = dict.fromkeys(attached)
-            self.awaited_until = until
-        else:
-            self.returned = RangeSet(unsettled)
-        return self
-
-    def record(self) -> bytes:
-        return msgspec.msgpack.encode(
-            SubscriptionRecord(
-                self.cursors, list(self.settled), self.delivered, self.redeliveries.levels(), self.shared,
-                self.selector, self.no_local, {reason: list(ranges) for reason, ranges in self.doomed.items()},
-            )
-        )  # fmt: skip
 
     # -- what is free ------------------------------------------------------------------------------
 
@@ -146,18 +79,17 @@ class Subscription:
         return self.fresh.get(lane, lane << LANE_BITS)
 
     def free_count(self, log: Log) -> int:
-        if self.orphaned:
+        if self.parking.orphaned or self.is_live:
             return self.returned.count
         return self.returned.count + sum(max(0, lane.readable - self.fresh_of(lane.number)) for lane in log.order)
 
     def waiting_count(self, log: Log) -> int:
         """Everything not settled: free, held, delayed or parked."""
-        return sum(max(0, lane.readable - self.cursor_of(lane.number)) for lane in log.order) - self.settled.count
+        ends = ((lane.number, self.fresh_of(lane.number) if self.is_live else lane.readable) for lane in log.order)
+        return sum(max(0, end - self.cursor_of(lane)) for lane, end in ends) - self.settled.count
 
     def in_flight_count(self) -> int:
-        return sum(c.held.count for c in self.consumers.values()) + sum(
-            p.positions.count for p in self.parked.values()
-        )
+        return sum(c.held.count for c in self.consumers.values()) + self.parking.parked_count
 
     @property
     def looks(self) -> bool:
@@ -170,7 +102,7 @@ class Subscription:
             return None
         for lane in log.order:
             position = self._wanted_in(lane)
-            if position is not None and not (position >= self.fresh_of(lane.number) and self._is_full(log)):
+            if position is not None and not (position >= self.fresh_of(lane.number) and self.room() <= 0):
                 return position
         return None
 
@@ -191,7 +123,7 @@ class Subscription:
         if returned is not None:
             return returned[0]
         fresh = max(position, self.fresh_of(lane.number))
-        return fresh if fresh < lane.readable and not self.orphaned and not self.is_live else None
+        return fresh if fresh < lane.readable and not self.parking.orphaned and not self.is_live else None
 
     def free_in_lane(self, low: int, high: int) -> int:
         return sum(b - a for a, b in self.free_in(low, high)) if low < high else 0
@@ -215,16 +147,18 @@ class Subscription:
         """The log need not wait for it: it waits only for what it is offered."""
         return self.is_live and self.cursor_of(lane) == self.fresh_of(lane)
 
-    def _is_full(self, log: Log) -> bool:
-        """Nothing new is delivered before some of what is out is settled: so there is a limit to its holes."""
-        unsettled = sum(self.fresh_of(lane.number) - self.cursor_of(lane.number) for lane in log.order)
-        return unsettled - self.settled.count - self.returned.count >= self._in_flight_max
+    def room(self) -> int:
+        """How many new ones may be delivered before others are settled: so there is a limit to its holes."""
+        if len(self.settled) >= self._in_flight_max:
+            return 0
+        unsettled = sum(fresh - self.cursor_of(lane) for lane, fresh in self.fresh.items())
+        return self._in_flight_max - (unsettled - self.settled.count - self.returned.count)
 
     def free_in(self, low: int, high: int) -> list[Range]:
         """The free parts of [low, high), which lies in one lane; the caller knows that all of it is readable."""
         parts = self.returned.overlap(low, high)
         fresh = self.fresh_of(lane_of(low))
-        if high > fresh and not self.orphaned and not self.is_live:
+        if high > fresh and not self.parking.orphaned and not self.is_live:
             parts.append((max(low, fresh), high))
         return parts
 
@@ -232,10 +166,11 @@ class Subscription:
         """Give the free range to the consumer, which goes to the end of the line; return redelivery counts."""
         self._leave_free(low, high)
         consumer.held.add(low, high)
+        if consumer.unseen is not None:
+            consumer.unseen.remove(low, high)
         consumer.delivered += high - low
         lane = lane_of(low)
-        if high > self.delivered.get(lane, 0):
-            self.delivered[lane] = high
+        self.delivered[lane] = max(high, self.delivered.get(lane, 0))
         self.line.step_back(consumer)
         return self.redeliveries.of(low, high)
 
@@ -253,19 +188,34 @@ class Subscription:
                 self.returned.add(fresh, low)
             self.fresh[lane] = high
 
+    def _free_again(self, positions: RangeSet) -> None:
+        for low, high in positions:
+            self.returned.add(low, high)
+            self.line.show(low, high)
+
+    def tidy(self) -> None:
+        """Whether somebody has looked at what is not free need not be remembered."""
+        for consumer in self.line:
+            if consumer.unseen is not None and len(consumer.unseen) > consumer.unseen_ranges_max:
+                free = RangeSet()
+                for low, high in consumer.unseen:
+                    for part in self.returned.overlap(low, high):
+                        free.add(*part)
+                    for lane in range(lane_of(low), lane_of(high - 1) + 1):
+                        free.add(max(low, self.fresh_of(lane)), min(high, (lane + 1) << LANE_BITS))
+                consumer.unseen, consumer.unseen_ranges_max = free, max(UNSEEN_RANGES_MAX, 2 * len(free))
+
     # -- consumers ---------------------------------------------------------------------------------
 
     def attach(self, consumer: Consumer, held: list[Range], *, resumed: bool) -> list[Range]:
         """Add a consumer, which claims what it held before; return what it can no longer have."""
-        key = (consumer.session, consumer.number)
+        key = consumer.key
         if not resumed:
             self._unpark([key])  # an earlier consumer of that number will not come back
         self.consumers[key] = consumer
         lost: list[Range] = []
         if resumed:
-            parked = self.parked.pop(key, None)
-            mine = parked.positions if parked else RangeSet()
-            orphaned = self._orphaned_for(key)
+            mine, orphaned = self.parking.take(key), self.parking.orphaned_for(key)
             for low, high in held:
                 got = mine.remove(low, high) + orphaned.remove(low, high)
                 for part in got:
@@ -279,44 +229,35 @@ class Subscription:
         consumer.limit = limit
         if consumer.unclaimed is not None:
             # It has said all that it holds and has settled: the rest never reached its application.
-            for low, high in consumer.unclaimed:
-                self.returned.add(low, high)
+            self._free_again(consumer.unclaimed)
             consumer.unclaimed = None
-            self.awaited.pop((consumer.session, consumer.number), None)
-            self._end_awaiting_if_complete()
+            self._return_all(self.parking.has_come(consumer.key))
         self.line.update(consumer)
 
     def detach(self, consumer: Consumer, *, park_until: float | None) -> None:
         """Remove a consumer; what it holds is parked until then, or free at once."""
-        key = (consumer.session, consumer.number)
-        del self.consumers[key]
-        self.line.leave(consumer)
+        del self.consumers[consumer.key]
+        self.line.leave(consumer, may_return=park_until is not None)
+        unclaimed = consumer.unclaimed or RangeSet()
         if park_until is not None:
-            positions = consumer.held
-            for part in consumer.unclaimed or ():
-                positions.add(*part)
-            self.parked[key] = Parked(positions, park_until)
+            for part in unclaimed:
+                consumer.held.add(*part)
+            self.parking.park(consumer.key, consumer.held, park_until)
             return
         self._give_back(consumer.held)
-        for part in consumer.unclaimed or ():
-            self.returned.add(*part)
-
-    @property
-    def parking(self) -> bool:
-        return bool(self.parked or self.awaited)
+        self._free_again(unclaimed)
 
     def forget_session(self, session: bytes) -> list[ConsumerKey]:
         """The session has ended for good: nothing of it will be claimed. Return its consumers."""
-        return self._unpark([key for key in (*self.parked, *self.awaited) if key[0] == session])
+        return self._unpark([key for key in self.parking.keys if key[0] == session])
 
     def _unpark(self, keys: list[ConsumerKey]) -> list[ConsumerKey]:
         """Free what is kept for them; return those that are not attached."""
         for key in keys:
-            parked = self.parked.pop(key, None)
-            if parked is not None:
-                self._give_back(parked.positions)
-            self.awaited.pop(key, None)
-        self._end_awaiting_if_complete()
+            self.line.give_up(key)
+            self._give_back(self.parking.take(key))
+            self.parking.awaited.pop(key, None)
+        self._return_all(self.parking.unclaimed())
         return [key for key in keys if key not in self.consumers]
 
     def _give_back(self, positions: RangeSet, until: float | None = None) -> None:
@@ -326,56 +267,40 @@ class Subscription:
             if until is None:
                 self._return(low, high)
             else:
-                self.delayed.append((until, (low, high)))
+                heappush(self.delayed, (until, (low, high)))
 
     def _return(self, low: int, high: int) -> None:
         """Free to be delivered again, unless that was done too often already."""
         worn = RangeSet(self.redeliveries.above(self.redeliveries_max, low, high) if self.redeliveries_max else ())
         for part in worn:
             self._doom("redelivery-limit", *part)
-        for part in worn.gaps(low, high):
-            self.returned.add(*part)
+        self._free_again(RangeSet(worn.gaps(low, high)))
 
-    def _orphaned_for(self, key: ConsumerKey) -> RangeSet:
-        """What the consumer may claim: nothing, if it was given up before the restart, for others may hold it since."""
-        return self.orphaned if key in self.awaited or not self.awaited else RangeSet()
-
-    def _end_awaiting_if_complete(self) -> None:
-        if not self.awaited and self.orphaned:
-            orphaned, self.orphaned = self.orphaned, RangeSet()
-            for low, high in orphaned:
-                self._return(low, high)
+    def _return_all(self, positions: RangeSet) -> None:
+        for low, high in positions:
+            self._return(low, high)
 
     # -- time --------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        times = [parked.until for parked in self.parked.values()]
-        if self.awaited:
-            times.append(self.awaited_until)
-        if self.delayed:
-            times.append(min(until for until, _ in self.delayed))
-        return min(times, default=None)
+        times = (self.parking.deadline(), self.delayed[0][0] if self.delayed else None)
+        return min((time for time in times if time is not None), default=None)
 
     def end_delays(self, now: float) -> bool:
         """Return what has waited long enough; True if there was any."""
-        due = [part for until, part in self.delayed if until <= now]
-        self.delayed = [item for item in self.delayed if item[0] > now]
-        for low, high in due:
+        is_due = bool(self.delayed) and self.delayed[0][0] <= now
+        while self.delayed and self.delayed[0][0] <= now:
+            _, (low, high) = heappop(self.delayed)
             self._return(low, high)
-        return bool(due)
+        return is_due
 
     def expire_parked(self, now: float) -> list[ConsumerKey]:
         """Free what nobody came back for; return the consumers that are given up."""
-        due = [key for key, parked in self.parked.items() if parked.until <= now]
-        if self.awaited and self.awaited_until <= now:
-            due += self.awaited
-        return self._unpark(due)
+        return self._unpark(self.parking.due(now))
 
     # -- outcomes ----------------------------------------------------------------------------------
 
-    def settle(
-        self, consumer: Consumer, low: int, high: int, *, doom: str = ""
-    ) -> tuple[int, list[Range]]:
+    def settle(self, consumer: Consumer, low: int, high: int, *, doom: str = "") -> tuple[int, list[Range]]:
         """Settle, or doom, what the consumer holds of the range; return how much, and what was not its to settle.
 
         Positions that are settled already are no loss: a resent settlement is answered as the first one was.
@@ -384,7 +309,7 @@ class Subscription:
         if consumer.unclaimed is not None:
             # After a restart of the broker only the client knows that it had these and settled them. What it had and
             # released may be somebody else's, who has not resumed yet.
-            got += self._orphaned_for((consumer.session, consumer.number)).remove(low, high)
+            got += self.parking.orphaned_for(consumer.key).remove(low, high)
         for part in got:
             if doom:
                 self._doom(doom, *part)
@@ -393,7 +318,7 @@ class Subscription:
         known = RangeSet(got)
         gaps = known.gaps(max(low, self.cursor_of(lane_of(low))), high)
         unsettled = [rest for gap in gaps for rest in self.settled.gaps(*gap)]
-        return known.count, [rest for part in unsettled for rest in self._not_doomed(*part)]
+        return known.count, [rest for part in unsettled for rest in self.doom.gaps(*part)]
 
     def release(self, consumer: Consumer, low: int, high: int, *, until: float | None = None) -> list[Range]:
         """Give held positions back, to be delivered again; return what was not the consumer's to release."""
@@ -404,8 +329,7 @@ class Subscription:
     def hand_back(self, consumer: Consumer, low: int, high: int) -> list[Range]:
         """Give held positions back as if they had never been delivered; return what was not the consumer's."""
         got = self._take_own(consumer, low, high)
-        for part in got:
-            self.returned.add(*part)
+        self._free_again(RangeSet(got))
         return RangeSet(got).gaps(low, high)
 
     def recover(self, consumer: Consumer, seen: list[Range], *, until: float | None = None) -> None:
@@ -431,31 +355,16 @@ class Subscription:
 
     def _doom(self, reason: str, low: int, high: int) -> None:
         if self.buries:
-            self.doomed.setdefault(reason, RangeSet()).add(low, high)
+            self.doom.add(reason, low, high)
         else:
             self._settle_part(low, high)
 
-    def first_doomed(self) -> int | None:
-        firsts = (ranges.first() for ranges in self.doomed.values())
-        return min((first[0] for first in firsts if first is not None), default=None)
-
     def entomb(self, low: int, high: int) -> list[tuple[str, Range, list[int]]]:
         """Settle what is doomed in [low, high), which is buried now; return reasons, ranges and redelivery counts."""
-        found = [
-            (reason, part, self.redeliveries.of(*part))
-            for reason, ranges in self.doomed.items()
-            for part in ranges.remove(low, high)
-        ]
+        found = [(reason, part, self.redeliveries.of(*part)) for reason, part in self.doom.remove(low, high)]
         for _, part, _ in found:
             self._settle_part(*part)
-        self.doomed = {reason: ranges for reason, ranges in self.doomed.items() if ranges}
         return found
-
-    def _not_doomed(self, low: int, high: int) -> list[Range]:
-        rest: list[Range] = [(low, high)]
-        for ranges in self.doomed.values():
-            rest = [part for gap in rest for part in ranges.gaps(*gap)]
-        return rest
 
     def _settle_part(self, low: int, high: int) -> None:
         self.redeliveries.drop(low, high)
@@ -473,9 +382,9 @@ class Subscription:
 
     def check(self, log: Log) -> None:
         """Assert the invariant of the picture above. For tests and the simulator."""
-        sets = [self.settled, self.returned, self.orphaned, RangeSet(part for _, part in self.delayed)]
+        sets = [self.settled, self.returned, RangeSet(part for _, part in self.delayed)]
         sets += [c.held for c in self.consumers.values()] + [c.unclaimed or RangeSet() for c in self.consumers.values()]
-        sets += [parked.positions for parked in self.parked.values()] + list(self.doomed.values())
+        sets += self.parking.sets() + self.doom.sets()
         union = RangeSet()
         for positions in sets:
             for part in positions:

@@ -107,7 +107,7 @@ class Subscriptions:
         """Whether the consumer may join as it is; False if the subscription is to be replaced; raises Rejected."""
         if self._kind == DestinationKind.QUEUE:
             return True
-        others = any(key[0] != session for key in (*known.parked, *known.awaited))
+        others = any(key[0] != session for key in known.parking.keys)
         active = bool(known.consumers) or others
         if active and not (known.shared and frame.shared):
             reason = f"subscription {known.name!r} on {frame.destination!r} has an active consumer"
@@ -161,6 +161,6 @@ class Subscriptions:
             subscription.cursors[lane.number] = cursor
             subscription.fresh[lane.number] = subscription.delivered[lane.number] = fresh
             for low, high in held:
-                subscription.orphaned.add(low, high)
-            for low, high in subscription.orphaned.gaps(cursor, fresh):
+                subscription.parking.orphaned.add(low, high)
+            for low, high in subscription.parking.orphaned.gaps(cursor, fresh):
                 subscription.settled.add(low, high)

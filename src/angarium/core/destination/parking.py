@@ -1,0 +1,81 @@
+"""What is kept for consumers that are away and may come back.
+
+    cut off while the broker runs:  parked, by consumer, each until its own time
+    a restart of the broker:        orphaned, for all that were attached then, until one time for all
+
+Whose the orphaned positions are only their holders know: they claim them when they come back. The rest is free when
+the last of them has come, was given up, or is late.
+"""
+from dataclasses import dataclass
+
+from angarium.core.destination.consumer import ConsumerKey
+from angarium.core.ranges import Range, RangeSet
+
+
+@dataclass(slots=True)
+class Parked:
+    positions: RangeSet
+    until: float
+
+
+class Parking:
+    def __init__(self) -> None:
+        self.parked: dict[ConsumerKey, Parked] = {}
+        self.orphaned = RangeSet()  # parked by a restart
+        self.awaited: dict[ConsumerKey, None] = {}  # consumers that were attached before the restart
+        self._awaited_until = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self.parked or self.awaited)
+
+    @property
+    def keys(self) -> list[ConsumerKey]:
+        """Whoever may come back."""
+        return [*self.parked, *self.awaited]
+
+    @property
+    def parked_count(self) -> int:
+        return sum(parked.positions.count for parked in self.parked.values())
+
+    def sets(self) -> list[RangeSet]:
+        return [self.orphaned, *(parked.positions for parked in self.parked.values())]
+
+    def park(self, key: ConsumerKey, positions: RangeSet, until: float) -> None:
+        self.parked[key] = Parked(positions, until)
+
+    def orphan(self, ranges: list[Range], attached: list[ConsumerKey], until: float) -> None:
+        self.orphaned = RangeSet(ranges)
+        self.awaited = dict.fromkeys(attached)
+        self._awaited_until = until
+
+    def take(self, key: ConsumerKey) -> RangeSet:
+        """What was parked for the consumer, which is kept no longer."""
+        parked = self.parked.pop(key, None)
+        return RangeSet() if parked is None else parked.positions
+
+    def orphaned_for(self, key: ConsumerKey) -> RangeSet:
+        """What the consumer may claim: nothing, if it was given up before the restart, for others may hold it since."""
+        return self.orphaned if key in self.awaited or not self.awaited else RangeSet()
+
+    def has_come(self, key: ConsumerKey) -> RangeSet:
+        """The consumer is back or will not be; return the orphaned positions, if it was the last that might be."""
+        self.awaited.pop(key, None)
+        return self.unclaimed()
+
+    def unclaimed(self) -> RangeSet:
+        """The orphaned positions, if nobody is awaited who might claim them; they are no longer here."""
+        if self.awaited:
+            return RangeSet()
+        orphaned, self.orphaned = self.orphaned, RangeSet()
+        return orphaned
+
+    def deadline(self) -> float | None:
+        times = [parked.until for parked in self.parked.values()]
+        if self.awaited:
+            times.append(self._awaited_until)
+        return min(times, default=None)
+
+    def due(self, now: float) -> list[ConsumerKey]:
+        """Who is late."""
+        late = [key for key, parked in self.parked.items() if parked.until <= now]
+        return [*late, *self.awaited] if self.awaited and self._awaited_until <= now else late
