@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from angarium.core.destination.log import LANE_BITS, LANE_COUNT, LogField, lane_of, log_put, parse_log_record
-from angarium.core.destination.message_manager import StoredState
 from angarium.core.destination.records import DestinationRecord
+from angarium.core.destination.restoring import StoredState
 from angarium.core.destination.subscription_record import SubscriptionRecord
 from angarium.core.errors import RemoteProtocolError
 from angarium.core.storage import Operation, Put, Table, delete_key, key_of, position_key

@@ -11,7 +11,8 @@ from random import Random
 from typing import Protocol
 
 from angarium.core.destination import events as mm
-from angarium.core.destination.message_manager import MessageManager, StoredState
+from angarium.core.destination.message_manager import MessageManager
+from angarium.core.destination.restoring import StoredState
 from angarium.core.errors import RemoteProtocolError
 from angarium.core.session import events as cm
 from angarium.core.session.client_manager import ClientManager

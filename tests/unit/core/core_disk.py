@@ -6,8 +6,8 @@ what is durable. `crash` keeps a prefix of what waits, which nobody is told of: 
 from collections import deque
 
 from angarium.core.destination.events import DamagedBatch, Read, ReadDelayed, StoredBatch, Write
-from angarium.core.destination.message_manager import StoredState
 from angarium.core.destination.overtaking import overtaking
+from angarium.core.destination.restoring import StoredState
 from angarium.core.storage import DeleteRange, Operation, Put, Table, position_key
 
 

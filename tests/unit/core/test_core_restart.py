@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from angarium.core.destination.events import DestinationSettings
-from angarium.core.destination.message_manager import MessageManager, StoredState
+from angarium.core.destination.message_manager import MessageManager
+from angarium.core.destination.restoring import StoredState
 from angarium.core.errors import StorageCorrupt
 from angarium.core.storage import Table
 from angarium.core.wire import frames

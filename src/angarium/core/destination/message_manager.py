@@ -4,14 +4,10 @@ Frames for a destination go to that destination's machine; frames for destinatio
 own: Locate (find or create by name) and administrative Requests. What breaks the protocol is answered with a Failure,
 on which the client manager closes the client's connection.
 """
-from dataclasses import dataclass, field
-from typing import TypeVar
-
 import msgspec
 
 from angarium.core.destination import dead_letters
 from angarium.core.destination.administration import Administration
-from angarium.core.destination.consumer import ConsumerKey
 from angarium.core.destination.delivery import Death
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import (
@@ -30,44 +26,22 @@ from angarium.core.destination.events import (
     WritesUnblocked,
     Written,
 )
-from angarium.core.destination.log import parse_log_record
 from angarium.core.destination.pending import PendingBrowse, PendingDelayed, PendingRead, PendingWrite
-from angarium.core.destination.records import DestinationRecord, parse_attached_key
+from angarium.core.destination.records import DestinationRecord
+from angarium.core.destination.restoring import NEXT_DESTINATION_KEY, StoredState, stored_records, take_up
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription
-from angarium.core.destination.subscription_record import SubscriptionRecord
 from angarium.core.destination.temporaries import Temporaries
-from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError, StorageCorrupt
+from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError
 from angarium.core.names import check_name, is_temporary
-from angarium.core.storage import Operation, Put, Table, delete_prefix, key_of
-from angarium.core.stream.events import FileEvent, StoredFile, StreamSettings
+from angarium.core.storage import Operation, Put, Table, key_of
+from angarium.core.stream.events import FileEvent, StreamSettings
 from angarium.core.stream.reading import Damage
 from angarium.core.stream.streams import FRAMES as STREAM_FRAMES
 from angarium.core.stream.streams import Streams
 from angarium.core.transaction.local import Transactions
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
-
-_OF_NO_DESTINATION = (Table.NODE, Table.TRANSACTION)
-NEXT_DESTINATION_KEY = b"next-destination"
-_T = TypeVar("_T")
-
-
-@dataclass(slots=True)
-class StoredState:
-    """The tables that a message manager needs in memory; they grow with destinations, not with messages."""
-
-    node: dict[bytes, bytes] = field(default_factory=dict)
-    destinations: dict[bytes, bytes] = field(default_factory=dict)
-    logs: dict[bytes, bytes] = field(default_factory=dict)
-    subscriptions: dict[bytes, bytes] = field(default_factory=dict)
-    producers: dict[bytes, bytes] = field(default_factory=dict)
-    attached: dict[bytes, bytes] = field(default_factory=dict)
-    streams: dict[bytes, bytes] = field(default_factory=dict)
-    deduplication: dict[bytes, bytes] = field(default_factory=dict)
-    last_values: dict[bytes, bytes] = field(default_factory=dict)
-    transactions: dict[bytes, bytes] = field(default_factory=dict)
-    stream_files: dict[bytes, StoredFile] = field(default_factory=dict)  # by identity
 
 
 class MessageManager:
@@ -96,71 +70,21 @@ class MessageManager:
 
     def restore(self, state: StoredState, *, now: float) -> list[Command]:
         """Take up what was stored; to be called once, before any event."""
-        next_destination = state.node.get(NEXT_DESTINATION_KEY)
-        if next_destination is not None:
-            self._next_destination = int.from_bytes(next_destination, "big")
-        for key, value in state.destinations.items():
-            identity = int.from_bytes(key, "big")
-            record = _decode(value, DestinationRecord, f"destination {identity}")
+        self._next_destination, records = stored_records(state)
+        for identity, record in records.items():
             self._add(identity, record)
             if record.owner:
                 self._temporaries.restore(record.owner, identity, now=now)
-            self._next_destination = max(self._next_destination, identity + 1)
-        logs: dict[int, dict[tuple[int, int], tuple[int, int]]] = {}
-        for key, value in state.logs.items():
-            identity, field, figures = parse_log_record(key, value)
-            logs.setdefault(identity, {})[field] = figures
-        for identity, known in self.destinations.items():
-            known.restore_log(logs.get(identity, {}), now=now)
-        corrections = self._restore_subscriptions(state, now)
-        for key, value in state.producers.items():
-            if (owner := self.destinations.get(int.from_bytes(key[:8], "big"))) is not None:
-                owner.producers.restore(key[8:], value)
-        self._restore_names(state)
+        operations = take_up(self.destinations, state, now=now)
         self.transactions.restore(state.transactions)
         burials: list[Command] = []
         for destination in self.destinations.values():
-            destination.producers.sort_restored()
             self._note_deadline(destination)
             burials += destination.dispatch.bury_restored()
-        operations = corrections + self._sweep(state)
         commands: list[Command] = [self.write(operations, PendingWrite(), freeing=True)] if operations else []
         for damage in self.streams.restore(state.streams, state.stream_files, now=now):
             commands += self._stream_damaged(damage)
         return commands + burials
-
-    def _restore_names(self, state: StoredState) -> None:
-        """Deduplication ids and last-value keys."""
-        ids: dict[int, dict[int, bytes]] = {}
-        for key, value in state.deduplication.items():
-            ids.setdefault(int.from_bytes(key[:8], "big"), {})[int.from_bytes(key[8:], "big")] = value
-        positions: dict[int, dict[bytes, int]] = {}
-        for key, value in state.last_values.items():
-            positions.setdefault(int.from_bytes(key[:8], "big"), {})[key[8:]] = int.from_bytes(value, "big")
-        for identity in {*ids, *positions} & self.destinations.keys():
-            self.destinations[identity].restore_names(ids.get(identity, {}), positions.get(identity, {}))
-
-    def _sweep(self, state: StoredState) -> list[Operation]:
-        """Delete what belongs to no destination: writes that overtook, on a full disk, its removal."""
-        keys = (*state.logs, *state.subscriptions, *state.producers, *state.attached, *state.streams,
-                *state.deduplication, *state.last_values)  # fmt: skip
-        strays = {int.from_bytes(key[:8], "big") for key in keys} - self.destinations.keys()
-        tables = [table for table in Table if table not in _OF_NO_DESTINATION]
-        return [delete_prefix(table, identity) for identity in sorted(strays) for table in tables]
-
-    def _restore_subscriptions(self, state: StoredState, now: float) -> list[Operation]:
-        corrections: list[Operation] = []
-        attached: dict[tuple[int, str], list[ConsumerKey]] = {}
-        for key in state.attached:
-            identity, consumer, name = parse_attached_key(key)
-            attached.setdefault((identity, name), []).append(consumer)
-        for key, value in state.subscriptions.items():
-            identity, name = int.from_bytes(key[:8], "big"), key[8:].decode()
-            if (destination := self.destinations.get(identity)) is not None:
-                record = _decode(value, SubscriptionRecord, f"subscription {name!r} of {destination.record.name!r}")
-                consumers = attached.get((identity, name), [])
-                corrections += destination.restore_subscription(name, record, consumers, now=now)
-        return corrections
 
     def _add(self, identity: int, record: DestinationRecord) -> Destination:
         state = DestinationState(
@@ -456,10 +380,3 @@ def _removed(session: bytes, frame: frames.Frame) -> list[Command]:
         case frames.StreamRead():
             return [ToSession(session, frames.StreamReadEnd(frame.reader, code, reason, frame.attachment))]
     return []
-
-
-def _decode(value: bytes, kind: type[_T], what: str) -> _T:
-    try:
-        return msgspec.msgpack.decode(value, type=kind)
-    except msgspec.DecodeError as error:
-        raise StorageCorrupt(f"{what}: {error}") from None

@@ -1,0 +1,108 @@
+"""From the tables of a store to destinations as they were: what a message manager takes up when it starts."""
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from angarium.core.destination.consumer import ConsumerKey
+from angarium.core.destination.destination import Destination
+from angarium.core.destination.log import parse_log_record
+from angarium.core.destination.records import DestinationRecord, parse_attached_key
+from angarium.core.destination.subscription_record import SubscriptionRecord
+from angarium.core.errors import StorageCorrupt
+from angarium.core.storage import Operation, Table, delete_prefix
+from angarium.core.stream.events import StoredFile
+
+NEXT_DESTINATION_KEY = b"next-destination"
+_OF_NO_DESTINATION = (Table.NODE, Table.TRANSACTION)
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class StoredState:
+    """The tables that a message manager needs in memory; they grow with destinations, not with messages."""
+
+    node: dict[bytes, bytes] = field(default_factory=dict)
+    destinations: dict[bytes, bytes] = field(default_factory=dict)
+    logs: dict[bytes, bytes] = field(default_factory=dict)
+    subscriptions: dict[bytes, bytes] = field(default_factory=dict)
+    producers: dict[bytes, bytes] = field(default_factory=dict)
+    attached: dict[bytes, bytes] = field(default_factory=dict)
+    streams: dict[bytes, bytes] = field(default_factory=dict)
+    deduplication: dict[bytes, bytes] = field(default_factory=dict)
+    last_values: dict[bytes, bytes] = field(default_factory=dict)
+    transactions: dict[bytes, bytes] = field(default_factory=dict)
+    stream_files: dict[bytes, StoredFile] = field(default_factory=dict)  # by identity
+
+
+def stored_records(state: StoredState) -> tuple[int, dict[int, DestinationRecord]]:
+    """The number that the next destination gets, and the records of those that exist."""
+    records: dict[int, DestinationRecord] = {}
+    for key, value in state.destinations.items():
+        identity = int.from_bytes(key, "big")
+        records[identity] = _decode(value, DestinationRecord, f"destination {identity}")
+    noted = int.from_bytes(state.node.get(NEXT_DESTINATION_KEY, b"\x01"), "big")
+    return max([noted, *(identity + 1 for identity in records)]), records
+
+
+def take_up(destinations: dict[int, Destination], state: StoredState, *, now: float) -> list[Operation]:
+    """Give the destinations what was stored of them; returns what is to be corrected in the store."""
+    logs: dict[int, dict[tuple[int, int], tuple[int, int]]] = {}
+    for key, value in state.logs.items():
+        identity, log_field, figures = parse_log_record(key, value)
+        logs.setdefault(identity, {})[log_field] = figures
+    for identity, known in destinations.items():
+        known.restore_log(logs.get(identity, {}), now=now)
+    corrections = _take_up_subscriptions(destinations, state, now)
+    for key, value in state.producers.items():
+        if (owner := destinations.get(int.from_bytes(key[:8], "big"))) is not None:
+            owner.producers.restore(key[8:], value)
+    for destination in destinations.values():
+        destination.producers.sort_restored()
+    _take_up_names(destinations, state)
+    return corrections + _sweep(destinations, state)
+
+
+def _take_up_subscriptions(
+    destinations: dict[int, Destination], state: StoredState, now: float
+) -> list[Operation]:
+    corrections: list[Operation] = []
+    attached: dict[tuple[int, str], list[ConsumerKey]] = {}
+    for key in state.attached:
+        identity, consumer, name = parse_attached_key(key)
+        attached.setdefault((identity, name), []).append(consumer)
+    for key, value in state.subscriptions.items():
+        identity, name = int.from_bytes(key[:8], "big"), key[8:].decode()
+        if (destination := destinations.get(identity)) is not None:
+            record = _decode(value, SubscriptionRecord, f"subscription {name!r} of {destination.record.name!r}")
+            consumers = attached.get((identity, name), [])
+            corrections += destination.restore_subscription(name, record, consumers, now=now)
+    return corrections
+
+
+def _take_up_names(destinations: dict[int, Destination], state: StoredState) -> None:
+    """Deduplication ids and last-value keys."""
+    ids: dict[int, dict[int, bytes]] = {}
+    for key, value in state.deduplication.items():
+        ids.setdefault(int.from_bytes(key[:8], "big"), {})[int.from_bytes(key[8:], "big")] = value
+    positions: dict[int, dict[bytes, int]] = {}
+    for key, value in state.last_values.items():
+        positions.setdefault(int.from_bytes(key[:8], "big"), {})[key[8:]] = int.from_bytes(value, "big")
+    for identity in {*ids, *positions} & destinations.keys():
+        destinations[identity].restore_names(ids.get(identity, {}), positions.get(identity, {}))
+
+
+def _sweep(destinations: dict[int, Destination], state: StoredState) -> list[Operation]:
+    """Delete what belongs to no destination: writes that overtook, on a full disk, its removal."""
+    keys = (*state.logs, *state.subscriptions, *state.producers, *state.attached, *state.streams,
+            *state.deduplication, *state.last_values)  # fmt: skip
+    strays = {int.from_bytes(key[:8], "big") for key in keys} - destinations.keys()
+    tables = [table for table in Table if table not in _OF_NO_DESTINATION]
+    return [delete_prefix(table, identity) for identity in sorted(strays) for table in tables]
+
+
+def _decode(value: bytes, kind: type[_T], what: str) -> _T:
+    try:
+        return msgspec.msgpack.decode(value, type=kind)
+    except msgspec.DecodeError as error:
+        raise StorageCorrupt(f"{what}: {error}") from None
