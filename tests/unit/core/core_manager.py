@@ -261,6 +261,7 @@ class Producer:
         number: int = 1,
         identity: bytes | None = None,
         confirmed: int = 0,
+        client: bytes = b"",
     ) -> None:
         self.world = world
         self.destination = destination
@@ -268,7 +269,7 @@ class Producer:
         self.number = number
         self.identity = identity or world._fresh_identity()
         self.sequence = confirmed  # the last one used
-        opening = frames.ProducerOpen(number, "x", DestinationKind.ANY, self.identity, confirmed)
+        opening = frames.ProducerOpen(number, "x", DestinationKind.ANY, self.identity, confirmed, client=client)
         world.frame(self.session, destination, opening)
 
     @property
@@ -317,6 +318,7 @@ class Consumer:
         credit: int = 1_000,
         subscription: str = "",
         start: Start = Start.NEXT,
+        **more: Any,
     ) -> None:
         self.world = world
         self.destination = destination
@@ -324,7 +326,8 @@ class Consumer:
         self.number = number
         self.subscription = subscription
         self._settlements = 0
-        opening = frames.ConsumerOpen(number, "x", DestinationKind.ANY, subscription, start, credit)
+        self._more = more  # fields of ConsumerOpen: selector, shared, durable, no_local, exclusive, client
+        opening = frames.ConsumerOpen(number, "x", DestinationKind.ANY, subscription, start, credit, **more)
         world.frame(self.session, destination, opening)
 
     @property
@@ -382,8 +385,9 @@ class Consumer:
         """Open again after a cut, with claims; then grant credit unless it is None."""
         self.world = world or self.world
         opening = frames.ConsumerOpen(
-            self.number, "x", DestinationKind.ANY, self.subscription, Start.NEXT, 0, True, held, next_position
-        )
+            self.number, "x", DestinationKind.ANY, self.subscription, Start.NEXT, 0, True, held, next_position,
+            **self._more,
+        )  # fmt: skip
         self.world.frame(self.session, self.destination, opening)
         if credit is not None:
             self.credit(credit)

@@ -52,6 +52,13 @@ class Consuming:
     def _subscription_for(self, session: bytes, frame: frames.ConsumerOpen) -> tuple[Subscription, list[Command]]:
         """The subscription that a consumer asks for, and what ends the one that it replaces."""
         subscriptions = self._state.subscriptions
+        longest = self._state.settings.selector_characters_max
+        if len(frame.selector) > longest:
+            reason = (
+                f"{frame.destination!r}: a selector of {len(frame.selector):,} characters exceeds "
+                f"selector_characters_max {longest:,}; shorten it, or raise the limit"
+            )
+            raise Rejected("selector-too-long", reason)
         parse(frame.selector)  # one that is wrong is refused before anything changes
         name = subscriptions.name_for(session, frame)
         known = subscriptions.get(name)

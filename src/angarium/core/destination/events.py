@@ -124,9 +124,13 @@ class DestinationSettings:
     consumers_max: int = 100_000
     # Subscriptions of one topic. Past it a new one is refused.
     subscriptions_max: int = 100_000
-    # Messages of one subscription that are delivered and not settled. Past it nothing new is delivered: it bounds
-    # what is remembered, and written with each settlement, of messages settled out of order.
+    # Messages of one subscription that are delivered and not settled, and runs of settled ones behind one that is not:
+    # left by settling out of order, or by selectors. Past it nothing new is delivered: it bounds what is remembered,
+    # and written with each settlement.
     in_flight_max: int = 100_000
+    # Characters of one selector. Past it opening is refused: to compile one takes the time of all others, about 0.2 s
+    # for so many.
+    selector_characters_max: int = 65_536
     # Deduplication ids that each destination remembers. Past it the oldest is forgotten.
     deduplication_ids_max: int = 10_000
     # Last-value keys of one destination. Past it the least recently written is an ordinary message again.

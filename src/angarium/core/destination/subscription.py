@@ -149,10 +149,9 @@ class Subscription:
 
     def room(self) -> int:
         """How many new ones may be delivered before others are settled: so there is a limit to its holes."""
-        if len(self.settled) >= self._in_flight_max:
-            return 0
         unsettled = sum(fresh - self.cursor_of(lane) for lane, fresh in self.fresh.items())
-        return self._in_flight_max - (unsettled - self.settled.count - self.returned.count)
+        in_flight = unsettled - self.settled.count - self.returned.count
+        return self._in_flight_max - in_flight - len(self.settled)
 
     def free_in(self, low: int, high: int) -> list[Range]:
         """The free parts of [low, high), which lies in one lane; the caller knows that all of it is readable."""

@@ -113,12 +113,11 @@ class Subscriptions:
             reason = f"subscription {known.name!r} on {frame.destination!r} has an active consumer"
             raise Rejected("subscription-in-use", reason)
         # Between two uses the connection may be another one; while one uses it, it is that one's.
-        no_local = frame.no_local and (not active or client.hex() == known.no_local)
+        no_local = known.no_local if frame.no_local and known.no_local and not active else client.hex()
         durable = bool(frame.subscription) and frame.durable
-        same = (frame.selector, no_local, frame.shared, durable) == (
-            known.selector, bool(known.no_local), known.shared, known.durable
-        )  # fmt: skip
-        if not same and (active or known.durable != durable):
+        is_other_kind = (frame.shared, durable) != (known.shared, known.durable)
+        same = (frame.selector, no_local if frame.no_local else "") == (known.selector, known.no_local)
+        if is_other_kind or (active and not same):
             reason = (
                 f"subscription {known.name!r} on {frame.destination!r} exists with another selector or kind; "
                 "close its consumers first, or use another name"

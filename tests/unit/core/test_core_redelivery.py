@@ -1,0 +1,211 @@
+"""Jakarta Messaging 3.1, 3.5.11 (JMSXDeliveryCount), 6.2.10 and 6.2.11 (acknowledgement and recovery); delay and limit
+of redelivery as a destination's options say."""
+import pytest
+
+from angarium.core.destination.events import DestinationSettings
+from angarium.core.wire import frames
+from angarium.core.wire.frames import DestinationKind, Outcome
+from tests.unit.core.core_manager import Consumer, World
+from tests.unit.core.core_messages import columns, dead_letters
+
+
+def queue_with_options(world: World, **options: int) -> int:
+    reply = world.request("destination.create", name="q", kind="queue", **options)
+    assert not reply.code, reply.reason
+    return world.locate("q")
+
+
+def counts(consumer: Consumer) -> list[int]:
+    return [count for _, _, count in consumer.deliveries]
+
+
+def recover(consumer: Consumer, number: int, seen: list[tuple[int, int]]) -> None:
+    consumer.world.frame(consumer.session, consumer.destination, frames.Recover(consumer.number, number, seen))
+
+
+# -- the count ---------------------------------------------------------------------------------------
+
+
+def test_the_count_of_redeliveries_rises_with_each_release() -> None:
+    world = World()
+    consumer = world.consumer(world.queue_with(1))
+    for _ in range(3):
+        consumer.release((0, 1))
+    assert counts(consumer) == [0, 1, 2, 3]
+
+
+def test_what_is_returned_counts_as_never_delivered() -> None:
+    world = World()
+    consumer = world.consumer(world.queue_with(2))
+    consumer.settle((0, 2), outcome=Outcome.RETURN)
+    assert counts(consumer) == [0, 0, 0, 0]
+
+
+def test_the_count_survives_a_restart() -> None:
+    world = World()
+    queue = world.queue_with(1)
+    consumer = world.consumer(queue)
+    consumer.release((0, 1))
+    consumer.release((0, 1))
+    consumer.close()
+    world = world.restarted()
+    world.advance(10)
+    assert counts(world.consumer(queue)) == [3]
+
+
+def test_what_was_out_when_the_broker_crashed_is_marked_as_redelivered() -> None:
+    world = World()
+    queue = world.queue_with(2)
+    world.consumer(queue, credit=1)
+    world = world.restarted()
+    world.advance(10)
+    assert counts(world.consumer(queue)) == [1, 0]
+
+
+# -- recovery ----------------------------------------------------------------------------------------
+
+
+def test_recovery_starts_again_with_the_oldest_unsettled_message() -> None:
+    world = World()
+    consumer = world.consumer(world.queue_with(4))
+    consumer.settle((1, 2))
+    recover(consumer, 1, [(0, 1), (2, 3)])
+    assert consumer.bodies[4:] == [b"m0", b"m2", b"m3"]
+    assert counts(consumer)[4:] == [1, 1, 0], "what its application has not seen was not delivered"
+    assert world.last(consumer.session, frames.Recovered).number == 1
+
+
+def test_recovery_goes_by_priority() -> None:
+    world = World()
+    queue = world.locate("q")
+    world.producer(queue).publish(b"low", b"high", columns=columns(priorities=[1, 8]))
+    consumer = world.consumer(queue)
+    recover(consumer, 1, [(p, p + 1) for p in consumer.positions])
+    assert consumer.bodies == [b"high", b"low"] * 2
+
+
+def test_what_another_consumer_holds_is_not_recovered() -> None:
+    world = World()
+    queue = world.queue_with(4)
+    first, second = world.consumer(queue, credit=2), world.consumer(queue, credit=2)
+    recover(first, 1, [(0, 4)])
+    assert second.positions == [2, 3]
+    first.credit(10)
+    assert first.positions == [0, 1, 0, 1]
+
+
+# -- the delay ---------------------------------------------------------------------------------------
+
+
+def test_a_released_message_waits_for_the_delay_and_others_overtake_it() -> None:
+    world = World()
+    queue = queue_with_options(world, redelivery_delay_ms=500)
+    world.producer(queue).publish(b"m0")
+    consumer = world.consumer(queue)
+    consumer.release((0, 1))
+    world.producer(queue).publish(b"m1")
+    assert consumer.bodies == [b"m0", b"m1"]
+    world.advance(0.499)
+    assert len(consumer.bodies) == 2
+    world.advance(0.001)
+    assert consumer.deliveries[-1] == (0, b"m0", 1)
+
+
+def test_delayed_messages_return_in_order_of_their_times() -> None:
+    world = World()
+    queue = queue_with_options(world, redelivery_delay_ms=500)
+    world.producer(queue).publish(b"m0", b"m1", b"m2")
+    consumer = world.consumer(queue)
+    for position in (2, 0, 1):
+        consumer.release((position, position + 1))
+        world.advance(0.1)
+    world.advance(1)
+    assert consumer.bodies[3:] == [b"m2", b"m0", b"m1"]
+
+
+def test_a_delayed_message_is_neither_lost_nor_stuck_when_the_broker_restarts() -> None:
+    world = World()
+    queue = queue_with_options(world, redelivery_delay_ms=60_000)
+    world.producer(queue).publish(b"m0")
+    consumer = world.consumer(queue)
+    consumer.release((0, 1))
+    consumer.close()
+    world = world.restarted()
+    world.advance(10)
+    assert world.consumer(queue).deliveries == [(0, b"m0", 1)]
+
+
+def test_many_delayed_messages_cost_little_each() -> None:
+    world = World()
+    queue = queue_with_options(world, redelivery_delay_ms=1_000)
+    world.producer(queue).publish(*[b"m"] * 10_000)
+    consumer = world.consumer(queue, credit=10_000)
+    (subscription,) = world.destination(queue).subscriptions
+    attached = subscription.consumers[consumer.session, consumer.number]
+    for position in range(0, 10_000, 2):
+        subscription.release(attached, position, position + 1, until=world.now + 1)
+        assert subscription.deadline() == world.now + 1
+    world.advance(1.5)
+    assert subscription.returned.count == 0 or not subscription.delayed
+
+
+# -- the limit ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_past_the_limit_of_redeliveries_a_message_goes_to_the_dead_message_queue(limit: int) -> None:
+    world = World()
+    queue = queue_with_options(world, redeliveries_max=limit)
+    world.producer(queue).publish(b"m0")
+    consumer = world.consumer(queue)
+    for _ in range(limit):
+        consumer.release((0, 1))
+    assert counts(consumer) == list(range(limit + 1)) and dead_letters(world) == []
+    consumer.release((0, 1))
+    assert len(consumer.bodies) == limit + 1
+    ((body, letter),) = dead_letters(world)
+    assert (body, letter["reason"], letter["deliveries"]) == (b"m0", "redelivery-limit", limit + 1)
+    assert world.describe("q")["messages"] == 0
+
+
+def test_a_recovery_past_the_limit_buries_what_was_seen_and_only_that() -> None:
+    world = World()
+    queue = queue_with_options(world, redeliveries_max=1)
+    world.producer(queue).publish(b"m0", b"m1")
+    consumer = world.consumer(queue)
+    for number in (1, 2):
+        recover(consumer, number, [(0, 1)])
+    assert [body for body, _ in dead_letters(world)] == [b"m0"]
+    assert counts(consumer)[-1] == 0
+
+
+def test_without_a_limit_a_message_is_redelivered_for_ever() -> None:
+    world = World()
+    consumer = world.consumer(world.queue_with(1))
+    for _ in range(200):
+        consumer.release((0, 1))
+    assert counts(consumer)[-1] == 200 and dead_letters(world) == []
+
+
+# -- in flight ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [DestinationKind.QUEUE, DestinationKind.TOPIC])
+def test_nothing_new_is_delivered_past_in_flight_max(kind: DestinationKind) -> None:
+    world = World(DestinationSettings(in_flight_max=10))
+    destination = world.locate("d", kind)
+    name = "s" if kind == DestinationKind.TOPIC else ""
+    consumer = world.consumer(destination, subscription=name)
+    world.producer(destination).publish(*(b"m%d" % n for n in range(30)))
+    assert len(consumer.bodies) == 10
+    consumer.settle((0, 1))
+    assert len(consumer.bodies) == 11
+    consumer.settle((1, 11))
+    assert len(consumer.bodies) == 21
+
+
+def test_what_was_released_is_delivered_again_although_the_most_is_in_flight() -> None:
+    world = World(DestinationSettings(in_flight_max=3))
+    consumer = world.consumer(world.queue_with(10))
+    consumer.release((1, 2))
+    assert consumer.positions == [0, 1, 2, 1]
