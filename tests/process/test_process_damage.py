@@ -137,7 +137,7 @@ def test_a_damaged_record_of_where_the_log_ends_does_not_overwrite_messages(tmp_
     bodies = [body_of("p", number, 300) for number in range(20)]
     with running(tmp_path, _SMALL) as broker:
         number = prepared(broker, bodies)
-        flip_record(broker.data, Table.LOG, key_of(number, bytes([LogField.NEXT])))
+        flip_record(broker.data, Table.LOG, key_of(number, bytes([LogField.NEXT, 0])))
         broker.start()
         assert "record-damaged" in broker.log()
         later = [body_of("later", number) for number in range(20)]

@@ -22,6 +22,7 @@ from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription
 from angarium.core.destination.subscriptions import Subscriptions
 from angarium.core.session.client_manager import ClientManager
+from angarium.core.session.events import ToBus
 from angarium.core.session.session import Session
 from angarium.core.storage import Table
 from angarium.core.wire import frames
@@ -187,8 +188,14 @@ def old_answers_are_taken_for_new_ones(patch: pytest.MonkeyPatch) -> None:
 
 
 def destinations_are_not_told_of_a_takeover(patch: pytest.MonkeyPatch) -> None:
-    take_over = ClientManager._take_over
+    take_over, take_up = ClientManager._take_over, ClientManager._take_up
     patch.setattr(ClientManager, "_take_over", lambda self, identity: take_over(self, identity)[:1])
+
+    def mutant(self: ClientManager, connection: Any, identity: bytes) -> Any:
+        commands = take_up(self, connection, identity)
+        return [c for c in commands if not (isinstance(c, ToBus) and isinstance(c.frame, frames.SessionEnded))]
+
+    patch.setattr(ClientManager, "_take_up", mutant)
 
 
 # -- in the client -------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from angarium.store.settings import StoreSettings
 
 _MAY_BE_ZERO = (
     "node.site", "destination.resume_grace_s", "disk.patience_s", "listener.output_bytes_low", "store.ballast_bytes",
-    "stream.free_bytes_min", "stream.unfinished_keep_s",
+    "stream.free_bytes_min", "destination.node_messages_max", "destination.node_bytes_max", "stream.unfinished_keep_s",
 )  # fmt: skip
 
 
