@@ -305,6 +305,26 @@ async def test_a_stream_can_be_read_by_every_subscriber_until_the_last_has_settl
 
 
 @asynchronous
+async def test_a_transaction_takes_its_stream_along_or_leaves_nothing(broker: Broker) -> None:
+    data = content(300_000)
+    async with angarium.connect(broker.address) as connection, connection.session(transacted=True) as session:
+        await session.send_stream("files", io.BytesIO(b"given up"))
+        await session.rollback()
+        await until_async(lambda: not files(broker), "no file is left")
+        await session.send_stream("files", io.BytesIO(data))
+        async with connection.session() as other:
+            assert await other.receive("files", 0.2) is None, "not before the commit"
+        await session.commit()
+        message = await received(session, "files")
+        assert await read_all(message) == data
+        await session.rollback()
+        message = await received(session, "files")
+        assert await read_all(message) == data, "rolled back, it comes again"
+        await session.commit()
+        await until_async(lambda: not files(broker), "no file is left")
+
+
+@asynchronous
 async def test_a_settled_message_cannot_be_read_any_more(broker: Broker) -> None:
     async with angarium.connect(broker.address) as connection, connection.session() as session:
         await (await session.send_stream("files", io.BytesIO(content())))
