@@ -60,6 +60,35 @@ def test_refuse_names_the_messages_that_have_no_room() -> None:
     assert consumer.bodies == [b"1", b"2", b"3", b"6"]
 
 
+def test_a_refusal_that_was_lost_with_the_connection_is_told_again_before_any_confirm() -> None:
+    for restarts in (False, True):
+        world = World()
+        queue = limited(world, messages_max=3, over_limit="refuse")
+        producer = world.producer(queue)
+        producer.publish(b"1", b"2", b"3", b"4", b"5")
+        world.end(producer.session, closed=False)
+        if restarts:
+            world = world.restarted()
+        again = world.session()
+        opening = frames.ProducerOpen(1, "x", DestinationKind.ANY, producer.identity, 0)
+        world.frame(again, queue, opening)
+        sent = [frame for frame, _ in world.sent[again]]
+        refusal = next(frame for frame in sent if isinstance(frame, frames.Refuse))
+        assert (refusal.first, refusal.last, refusal.code) == (4, 5, "destination-full")
+        kinds = [type(frame) for frame in sent]
+        assert kinds.index(frames.Refuse) < kinds.index(frames.Confirm)
+        world.frame(again, queue, frames.ProducerClose(1))
+
+
+def test_a_refusal_that_is_known_to_be_heard_is_not_repeated() -> None:
+    world = World()
+    queue = limited(world, messages_max=3, over_limit="refuse")
+    producer = world.producer(queue)
+    producer.publish(b"1", b"2", b"3", b"4", b"5")
+    producer.resume(session=world.session())
+    assert world.received(producer.session, frames.Refuse) == []
+
+
 def test_the_oldest_go_to_the_dead_message_queue() -> None:
     world = World()
     queue = limited(world, messages_max=3, over_limit="oldest")

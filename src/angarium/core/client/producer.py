@@ -223,6 +223,8 @@ class ProducerWindow:
                 f"refused {frame.first} to {frame.last}; unconfirmed are {self.confirmed + 1} to "
                 f"{self._sequence_next - 1}",
             )
+        if not self._refused.gaps(frame.first, frame.last + 1):
+            return  # told again after a reconnection, in case it had not been heard
         self._refused.add(frame.first, frame.last + 1)
         cost, count = self._finish()
         outlet.tell(

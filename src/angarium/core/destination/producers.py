@@ -3,15 +3,31 @@
 A producer numbers its messages 1, 2, 3, ... The log remembers the last number of each producer, also across restarts,
 so that resending is always safe: what is known is skipped, a gap is an error. Records of producers that closed cleanly
 are dropped at once; of others the most recently used `producers_max` are kept.
+
+What was refused is remembered with it: a client whose connection broke before it heard of a refusal is told again when
+it resumes, before a Confirm could cover it.
 """
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
+
+import msgspec
 
 from angarium.core.errors import Rejected, RemoteProtocolError
 from angarium.core.ids import format_id
 
-_RECORD = struct.Struct("<Qq")
+_RECORD = struct.Struct("<QqB")
+_REFUSALS_MAX = 256  # remembered of one producer: far more than a client has in flight
+
+
+class Refusal(msgspec.Struct, array_like=True, frozen=True):
+    first: int
+    last: int
+    code: str
+    reason: str
+
+
+_decode_refusals = msgspec.msgpack.Decoder(list[Refusal]).decode
 
 
 @dataclass(slots=True)
@@ -23,9 +39,19 @@ class Producer:
     session: bytes | None = None  # who has it open
     number: int = 0
     client: bytes = b""  # the connection that publishes, as it calls itself across reconnections
+    refusals: list[Refusal] = field(default_factory=list)  # that its client may not have heard of
 
     def record(self) -> bytes:
-        return _RECORD.pack(self.accepted, self.used_ms) + self.client
+        head = _RECORD.pack(self.accepted, self.used_ms, len(self.client)) + self.client
+        return head + msgspec.msgpack.encode(self.refusals) if self.refusals else head
+
+    def refuse(self, first: int, last: int, code: str, reason: str) -> None:
+        self.refusals = [*self.refusals[1 - _REFUSALS_MAX :], Refusal(first, last, code, reason)]
+
+    def unheard(self, confirmed: int) -> list[Refusal]:
+        """What its client, to whom this much is confirmed, may not have heard of; the rest is forgotten."""
+        self.refusals = [refusal for refusal in self.refusals if refusal.last > confirmed]
+        return [msgspec.structs.replace(r, first=max(r.first, confirmed + 1)) for r in self.refusals]
 
 
 class ProducerTable:
@@ -35,9 +61,11 @@ class ProducerTable:
         self._by_session: dict[bytes, dict[int, Producer]] = {}
 
     def restore(self, identity: bytes, record: bytes) -> None:
-        accepted, used_ms = _RECORD.unpack_from(record)
-        client = record[_RECORD.size :]
-        self._by_identity[identity] = Producer(identity, accepted, accepted, used_ms, client=client)
+        accepted, used_ms, client_bytes = _RECORD.unpack_from(record)
+        client, rest = record[_RECORD.size :][:client_bytes], record[_RECORD.size + client_bytes :]
+        refusals = _decode_refusals(rest) if rest else []
+        restored = Producer(identity, accepted, accepted, used_ms, client=client, refusals=refusals)
+        self._by_identity[identity] = restored
 
     def sort_restored(self) -> None:
         ordered = sorted(self._by_identity.values(), key=lambda producer: producer.used_ms)

@@ -40,12 +40,15 @@ class Publishing:
         state = self._state
         try:
             producer, forgotten = state.producers.open(session, frame.producer, frame.identity, frame.confirmed)
-        except Rejected as refusal:
-            return [ToSession(session, frames.ProducerClosed(frame.producer, refusal.code, refusal.reason))]
+        except Rejected as refused:
+            return [ToSession(session, frames.ProducerClosed(frame.producer, refused.code, refused.reason))]
         producer.used_ms = state.wall_ms(now)
         producer.client = frame.client
         opened = frames.ProducerOpened(frame.producer, producer.identity, producer.accepted, frame.attachment)
         commands: list[Command] = [ToSession(session, opened)]
+        for refusal in producer.unheard(frame.confirmed):
+            again = frames.Refuse(frame.producer, refusal.first, refusal.last, refusal.code, refusal.reason)
+            commands.append(ToSession(session, again))
         if producer.confirmed > frame.confirmed:
             commands.append(ToSession(session, frames.Confirm(frame.producer, producer.confirmed)))
         if self.blocked is not None:
@@ -73,11 +76,12 @@ class Publishing:
         producer.accepted = batch.last_sequence
         producer.used_ms = state.wall_ms(now)
         if (refusal := state.streams.refusal(state.identity, batch)) is not None:
+            producer.refuse(batch.first_sequence, batch.last_sequence, *refusal)
             refused = frames.Refuse(frame.producer, batch.first_sequence, batch.last_sequence, *refusal)
             noted = Put(Table.PRODUCER, key_of(state.identity, producer.identity), producer.record())
             return [state.write([noted], PendingWrite(answers=[ToSession(session, refused)]))]
         pending = PendingWrite(confirmed=(producer.identity, producer.accepted))
-        commands, taken = self._refuse_beyond_limit(session, frame.producer, batch)
+        commands, taken = self._refuse_beyond_limit(session, producer, batch)
         operations = self.take(taken, pending, now=now) if taken is not None else []
         operations.append(Put(Table.PRODUCER, key_of(state.identity, producer.identity), producer.record()))
         commands.append(state.write(operations, pending))
@@ -85,14 +89,17 @@ class Publishing:
             commands += self.confirmed(producer.identity, producer.accepted)
         return commands
 
-    def _refuse_beyond_limit(self, session: bytes, number: int, batch: Batch) -> tuple[list[Command], Batch | None]:
+    def _refuse_beyond_limit(
+        self, session: bytes, producer: Producer, batch: Batch
+    ) -> tuple[list[Command], Batch | None]:
         """What of the batch there is room for, and the refusal of the rest."""
         room = self.limits.room() if self.limits.refuses() else batch.count
         if room >= batch.count:
             return [], batch
         first, last = batch.sequence(room), batch.last_sequence
         reason = self.limits.reason() or f"{self._state.record.name!r} has room for {room} of {batch.count} messages"
-        refused = frames.Refuse(number, first, last, limits.CODE, reason)
+        producer.refuse(first, last, limits.CODE, reason)
+        refused = frames.Refuse(producer.number, first, last, limits.CODE, reason)
         return [ToSession(session, refused)], batch.slice(0, room) if room else None
 
     def check_room(self, batch: Batch) -> None:
