@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from angarium.client import blocking
     from angarium.client.connection import Answer, Connection, connect
     from angarium.client.consumer import Consumer
-    from angarium.client.destination import Destination, Queue, Topic
+    from angarium.client.destination import Destination, Pattern, Queue, Topic
     from angarium.client.fields import MessageFields
     from angarium.client.message import Message
+    from angarium.client.pattern_consumer import PatternConsumer
     from angarium.client.sending import Sending
     from angarium.client.session import Session
     from angarium.client.values import TypedMap, TypedStream
@@ -23,17 +24,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AngariumError", "Answer", "Connection", "Consumer", "Destination", "LocalProtocolError", "Message",
-    "MessageFields", "Queue", "ReconnectPolicy", "Rejected", "RemoteProtocolError", "Sending", "Session", "Topic",
-    "TypedMap", "TypedStream", "Unavailable", "blocking", "connect",
+    "MessageFields", "Pattern", "PatternConsumer", "Queue", "ReconnectPolicy", "Rejected", "RemoteProtocolError",
+    "Sending", "Session", "Topic", "TypedMap", "TypedStream", "Unavailable", "blocking", "connect",
 ]  # fmt: skip
 
 _HOMES = {
     "angarium.client": ("blocking",),
     "angarium.client.connection": ("Answer", "Connection", "connect"),
     "angarium.client.consumer": ("Consumer",),
-    "angarium.client.destination": ("Destination", "Queue", "Topic"),
+    "angarium.client.destination": ("Destination", "Pattern", "Queue", "Topic"),
     "angarium.client.fields": ("MessageFields",),
     "angarium.client.message": ("Message",),
+    "angarium.client.pattern_consumer": ("PatternConsumer",),
     "angarium.client.sending": ("Sending",),
     "angarium.client.session": ("Session",),
     "angarium.client.values": ("TypedMap", "TypedStream"),

@@ -23,6 +23,7 @@ from angarium.admin.model import (
 )
 from angarium.core.errors import RemoteProtocolError
 from angarium.core.ids import format_id, message_id
+from angarium.core.patterns import NamePattern
 from angarium.core.wire.batch import PRIORITY_DEFAULT, Batch
 
 PAGE_COUNT = 1_000  # messages in one page of `browse`
@@ -47,9 +48,14 @@ class Administration:
     def __init__(self, connection: Requests) -> None:
         self._connection = connection
 
-    async def destinations(self, *, prefix: str = "", count: int | None = None) -> list[Destination]:
-        """By name: all, or the first `count`, whose name begins with `prefix`."""
-        found: list[Destination] = []
+    async def destinations(
+        self, *, prefix: str = "", count: int | None = None, matching: NamePattern | None = None
+    ) -> list[Destination]:
+        """By name: all, or the first `count`, whose name begins with `prefix`, or matches."""
+        if matching is not None:
+            found = await self.destinations(prefix=matching.prefix)
+            return [destination for destination in found if matching.matches(destination.name)][:count]
+        found = []
         while count is None or len(found) < count:
             after = found[-1].name if found else ""
             arguments: dict[str, Any] = {"after": after, "prefix": prefix}

@@ -11,6 +11,8 @@ from angarium.admin.administration import Administration
 from angarium.admin.model import BrowsedMessage, Destination, NodeStatus
 from angarium.cli import failure, options, output, streams
 from angarium.cli.receiving import body_as_json
+from angarium.core.patterns import NamePattern, is_glob
+from angarium.core.wire.frames import PatternSyntax
 
 BODY_SHOWN_CHARACTERS = 80
 
@@ -21,15 +23,23 @@ class Confirm(Enum):
 
 
 def ls(
+    pattern: Annotated[
+        str,
+        typer.Argument(help="Only those that match: 'orders.*', 'orders.**'.", metavar="[PATTERN]", show_default=False),
+    ] = "",
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
     subscriptions: Annotated[
         bool, typer.Option("--subscriptions", "-s", help="Show the subscriptions of each topic as well.")
     ] = False,
+    regex: options.Regex = False,
     as_json: options.Json = False,
 ) -> None:
     """List queues and topics."""
-    found = options.administer(options.Broker(address, wait), lambda administration: administration.destinations())
+    matching = _pattern(pattern, regex) if pattern else None
+    found = options.administer(
+        options.Broker(address, wait), lambda administration: administration.destinations(matching=matching)
+    )
     if as_json:
         output.write_json(found)
         return
@@ -40,6 +50,10 @@ def ls(
             rows.extend(_subscription_rows(destination))
     header = ("NAME", "KIND", "MESSAGES", "IN FLIGHT", "PRODUCERS", "CONSUMERS", "NOTES")
     output.write_table(header, rows, left=(0, 1, 6))
+
+
+def _pattern(text: str, regex: bool) -> NamePattern:
+    return NamePattern(text, PatternSyntax.REGEX if regex else PatternSyntax.GLOB)
 
 
 def _row(destination: Destination) -> tuple[str, ...]:
@@ -99,15 +113,25 @@ def browse(
     wait: options.Wait = 0.0,
     count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="At most so many messages.")] = 20,
     position: Annotated[int, typer.Option("--from", min=0, metavar="POSITION", help="Start with this one.")] = 0,
+    regex: options.Regex = False,
     as_json: options.Json = False,
 ) -> None:
-    """Look at messages without taking them."""
+    """Look at messages without taking them.
+
+    With a pattern, such as 'orders.*', at those of all that match, one after the other; --count holds for each.
+    """
+    matching = _pattern(destination, regex) if regex or is_glob(destination) else None
 
     async def show(administration: Administration) -> int:
+        names = [destination]
+        if matching is not None:
+            names = [found.name for found in await administration.destinations(matching=matching)]
         shown = 0
-        async for message in administration.browse(destination, position=position, count=count):
-            await streams.pour(_browsed_json(message, destination) if as_json else _browsed_line(message))
-            shown += 1
+        for name in names:
+            async for message in administration.browse(name, position=position, count=count):
+                line = _browsed_line(message) if matching is None else f"{name}  ".encode() + _browsed_line(message)
+                await streams.pour(_browsed_json(message, name) if as_json else line)
+                shown += 1
         return shown
 
     if not options.administer(options.Broker(address, wait), show) and not as_json:

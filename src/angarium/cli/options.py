@@ -69,6 +69,7 @@ Destination = Annotated[
     ),
 ]
 Topic = Annotated[bool, typer.Option("--topic", help="Create a topic, not a queue, if nothing has the name.")]
+Regex = Annotated[bool, typer.Option("--regex", help="It is a regular expression over whole names.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 Result = TypeVar("Result")

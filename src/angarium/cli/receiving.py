@@ -18,6 +18,7 @@ from angarium.cli import failure, files, options, output, streams
 from angarium.client.destination import name_of
 from angarium.client.present import receive_present
 from angarium.core.ids import format_id
+from angarium.core.patterns import is_glob
 
 PREFETCH_MAX = 5_000
 TIMEOUT_S = 5.0
@@ -35,6 +36,7 @@ class Wanted:
     as_json: bool
     is_tail: bool = False  # then a new topic goes without saying
     directory: Path | None = None  # where bodies go; None: standard output
+    pattern: angarium.Pattern | None = None  # of topics, instead of the one destination
 
 
 def receive(
@@ -87,21 +89,29 @@ def receive(
 
 def tail(
     name: Annotated[
-        str, typer.Argument(help="Name of a topic.", metavar="NAME", autocompletion=options.complete_topic)
+        str,
+        typer.Argument(
+            help="Name of a topic, or a pattern: 'orders.*'.", metavar="NAME", autocompletion=options.complete_topic
+        ),
     ],
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
+    regex: options.Regex = False,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, metavar="N", help="End after so many.", show_default=False)
     ] = None,
     as_json: options.Json = False,
 ) -> int:
-    """Print what is published to a topic from now on.
+    """Print what is published to a topic, or to all that match a pattern, from now on.
 
-    Ends with Ctrl-C, or after --count messages. The topic is created if there is none. Other subscribers do not
-    notice.
+    Ends with Ctrl-C, or after --count messages. The topic is created if there is none; one that matches a pattern is
+    followed from its creation on. Other subscribers do not notice.
+
+        angarium topic tail 'orders.**' --json
     """
-    return _take(options.Broker(address, wait), Wanted(name, True, None, False, count, None, as_json, is_tail=True))
+    pattern = angarium.Pattern(name, "regex" if regex else "glob") if regex or is_glob(name) else None
+    wanted = Wanted(name, True, None, False, count, None, as_json, is_tail=True, pattern=pattern)
+    return _take(options.Broker(address, wait), wanted)
 
 
 def _take(broker: options.Broker, wanted: Wanted) -> int:
@@ -122,9 +132,12 @@ async def _receive(broker: options.Broker, wanted: Wanted, watch: output.Watch) 
         connection.session() as session,
     ):
         is_new = await _is_new(connection, wanted)
-        async with session.consume(
-            source, prefetch=_prefetch(wanted, 0), durable=wanted.durable, start=start
-        ) as consumer:
+        consumer: angarium.Consumer | angarium.PatternConsumer
+        if wanted.pattern is not None:
+            consumer = session.consume_matching(wanted.pattern, prefetch=_prefetch(wanted, 0))
+        else:
+            consumer = session.consume(source, prefetch=_prefetch(wanted, 0), durable=wanted.durable, start=start)
+        async with consumer:
             await consumer.opened()
             if is_new:
                 kind = "topic" if wanted.topic else "queue"
@@ -148,13 +161,16 @@ async def _is_new(connection: angarium.Connection, wanted: Wanted) -> bool:
 
 
 async def _pass_on(
-    connection: angarium.Connection, consumer: angarium.Consumer, wanted: Wanted, watch: output.Watch
+    connection: angarium.Connection,
+    consumer: angarium.Consumer | angarium.PatternConsumer,
+    wanted: Wanted,
+    watch: output.Watch,
 ) -> None:
     heard = time.monotonic()
     while wanted.count is None or watch.done < wanted.count:
         left_s = POLL_S if wanted.timeout_s is None else wanted.timeout_s - (time.monotonic() - heard)
         room = _prefetch(wanted, watch.done)
-        if left_s > 0:
+        if left_s > 0 or isinstance(consumer, angarium.PatternConsumer):
             messages = await consumer.receive_batch(room, left_s)
         else:
             messages = await receive_present(connection, consumer, room)

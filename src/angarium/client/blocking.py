@@ -24,7 +24,7 @@ from angarium.client.blocking_loop import LoopThread
 from angarium.client.blocking_sending import Sender, Sending
 from angarium.client.blocking_streams import OutgoingStream
 from angarium.client.connection import CLOSE_TIMEOUT_S, RECONNECT_DEFAULT, Answer
-from angarium.client.destination import Destination, Queue, Topic, resolve
+from angarium.client.destination import Destination, Pattern, Queue, Topic, resolve
 from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
 from angarium.client.fields import Body, MessageFields, encode_body, make_options
 from angarium.client.session import PREFETCH_DEFAULT
@@ -261,6 +261,26 @@ class Session:
                 no_local=no_local, exclusive=exclusive,
             )  # fmt: skip
             assert isinstance(consumer, ThreadedConsumer)
+            return Consumer(self._thread, consumer)
+
+        return self._thread.run(consume())
+
+    def consume_matching(
+        self,
+        pattern: str | Pattern,
+        *,
+        prefetch: int = PREFETCH_DEFAULT,
+        durable: str | None = None,
+        selector: str = "",
+        start: Literal["next", "oldest"] = "next",
+        no_local: bool = False,
+    ) -> Consumer:
+        """Open one consumer over all topics whose names match; see `angarium.Session.consume_matching`."""
+
+        async def consume() -> Consumer:
+            consumer = self._session.consume_matching(
+                pattern, prefetch=prefetch, durable=durable, selector=selector, start=start, no_local=no_local
+            )
             return Consumer(self._thread, consumer)
 
         return self._thread.run(consume())

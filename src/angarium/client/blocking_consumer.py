@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Self
 
 from angarium.client import consumer as asynchronous
 from angarium.client import message as asynchronous_message
+from angarium.client.acknowledging import Taken
 from angarium.client.blocking_loop import LoopThread
 from angarium.client.blocking_streams import as_file
 from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
+from angarium.client.pattern_consumer import PatternConsumer
 from angarium.client.stream_reading import IncomingStream
 from angarium.core.errors import AngariumError, LocalProtocolError
 from angarium.core.wire.frames import Outcome
@@ -114,11 +116,11 @@ class ThreadedConsumer(asynchronous.Consumer):
 class Consumer:
     """Made by `Session.consume`. Iterate over it, or call `receive`; close it when done."""
 
-    def __init__(self, thread: LoopThread, consumer: ThreadedConsumer) -> None:
+    def __init__(self, thread: LoopThread, consumer: ThreadedConsumer | PatternConsumer) -> None:
         self._thread = thread
         self._consumer = consumer
         self._ready = consumer.fetched
-        self._taken = consumer.taken
+        self._taken: Taken | None = consumer.taken
 
     @property
     def is_ended(self) -> bool:

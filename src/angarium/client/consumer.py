@@ -3,7 +3,7 @@
 Settling consecutive messages only extends a run, `run_low` to `run_high`, which leaves on the next turn of the loop.
 """
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
@@ -54,6 +54,7 @@ class Consumer(Ready):
         self._opened: asyncio.Future[None] = session.loop.create_future()
         self._ended: asyncio.Future[None] = session.loop.create_future()
         self._recovered: asyncio.Future[None] | None = None
+        self.on_change: Callable[[Consumer], None] | None = None  # something arrived, or it ended
 
     # -- receiving -------------------------------------------------------------------------------
 
@@ -124,6 +125,14 @@ class Consumer(Ready):
             if self.taken is not None:
                 self.taken.starving()
             if not await self._wait(deadline):
+                return None
+
+    def take_ready(self) -> Message | None:
+        """The next message that lies ready, at once."""
+        while True:
+            for message in self._take_group():
+                return message
+            if not self._refill():
                 return None
 
     # -- settling --------------------------------------------------------------------------------
@@ -308,6 +317,8 @@ class Consumer(Ready):
         self._alive.add(delivery)
         if self._waiters:
             self._wake_one()
+        if self.on_change is not None:
+            self.on_change(self)
 
     def on_ready(self) -> None:
         if not self._opened.done():
@@ -351,6 +362,8 @@ class Consumer(Ready):
         if not self._ended.done():
             self._ended.set_result(None)
         self._wake_all()
+        if self.on_change is not None:
+            self.on_change(self)
 
 _DONE = {1: "settled", 2: "rejected", 3: "released", 4: "returned"}  # by Outcome
 

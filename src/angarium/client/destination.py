@@ -1,4 +1,6 @@
 """How an application names a destination: a plain string, or a kind as well."""
+from typing import Literal
+
 import msgspec
 
 from angarium.core.names import check_name
@@ -15,6 +17,15 @@ class Topic(msgspec.Struct, frozen=True):
     """A topic: each message goes to every subscriber. Refused with `wrong-kind` if the name is a queue's."""
 
     name: str
+
+
+class Pattern(msgspec.Struct, frozen=True):
+    """All destinations whose names match, those to come as well: for `Session.consume_matching`. In a glob `*` is any
+    part of a segment, `**` any number of segments; a regular expression has RE2's syntax and matches whole names."""
+
+    text: str
+    syntax: Literal["glob", "regex"] = "glob"
+    kind: Literal["topic", "queue", "any"] = "topic"
 
 
 Destination = str | Queue | Topic  # a string: whatever exists under that name; a queue is created if nothing does

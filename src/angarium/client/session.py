@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Unpack
 from angarium.client.acknowledging import Acknowledge, check_mode
 from angarium.client.buffer import SendBuffer
 from angarium.client.consumer import Consumer
-from angarium.client.destination import Destination, Queue, Topic, resolve
+from angarium.client.destination import Destination, Pattern, Queue, Topic, resolve
 from angarium.client.ended import LEAVING_TIMEOUT_S, ended_error, note_unfinished
 from angarium.client.fields import Body, MessageFields
 from angarium.client.listening import Callback, Listener
 from angarium.client.message import Message
+from angarium.client.pattern_consumer import PatternConsumer
 from angarium.client.receiver import Receiver
 from angarium.client.requesting import Replies, Requester
 from angarium.client.sending import Sending
@@ -43,6 +44,7 @@ class SubscriptionOptions(NamedTuple):
     durable: bool = True
     no_local: bool = False
     exclusive: bool = False
+    existing: bool = False
 
 
 QUEUE_ITSELF = SubscriptionOptions()
@@ -78,6 +80,8 @@ class Session(Sends):
         self._receivers_by_number: dict[int, Receiver] = {}
         self._syncs: dict[int, asyncio.Future[events.Synced]] = {}
         self._sync_last = 0
+        self._watches: dict[int, PatternConsumer] = {}
+        self._watch_last = 0
         self.streams = StreamDesk(self)
         self._requester: Requester | None = None  # once there was a request
         self._listeners: list[Listener] = []
@@ -129,6 +133,40 @@ class Session(Sends):
             name or "", start, selector, bool(shared), not isinstance(shared, str), no_local, exclusive
         )
         return self._open_consumer(destination, prefetch, options)
+
+    def consume_matching(
+        self,
+        pattern: str | Pattern,
+        *,
+        prefetch: int = PREFETCH_DEFAULT,
+        durable: str | None = None,
+        selector: str = "",
+        start: Literal["next", "oldest"] = "next",
+        no_local: bool = False,
+    ) -> PatternConsumer:
+        """Open one consumer over all topics whose names match, those to come as well; a string is a glob. The options
+        are those of `consume`, for each of them; a topic that is new is always taken from its beginning. For sessions
+        with individual acknowledgement."""
+        self.check_usable()
+        if self.acknowledge_mode != "individual" or self.is_transacted:
+            raise LocalProtocolError("consume_matching() needs a session with individual acknowledgement")
+        if prefetch < 1:
+            raise LocalProtocolError(f"prefetch {prefetch}: at least 1, else nothing ever arrives")
+        if durable is not None:
+            check_name(durable, what="subscription")
+        wanted = Pattern(pattern) if isinstance(pattern, str) else pattern
+        options = SubscriptionOptions(durable or "", start, selector, no_local=no_local, existing=True)
+        self._watch_last += 1
+        consumer = PatternConsumer(self, self._watch_last, wanted, prefetch, options)
+        self._watches[consumer.number] = consumer
+        return consumer
+
+    def consume_match(self, destination: Destination, prefetch: int, options: SubscriptionOptions) -> Consumer:
+        """For one destination that a pattern matches."""
+        return self._open_consumer(destination, prefetch, options)
+
+    def forget_watch(self, number: int) -> None:
+        self._watches.pop(number, None)
 
     async def receive(self, destination: Destination, timeout_s: float | None = None) -> Message | None:
         """One message, or None if there was none within the time; 0: what is there now. Nothing beyond it is fetched in
@@ -380,6 +418,8 @@ class Session(Sends):
                 self._consumers[command.consumer].on_recovered()
             case events.Committed() | events.Aborted():
                 self.on_transaction_ended(command)
+            case events.WatchFound() | events.WatchEnded():
+                self._notify_watch(command)
             case events.ConsumerEnded():
                 consumer = self._consumers.pop(command.consumer)
                 self._receivers_by_number.pop(command.consumer, None)
@@ -387,6 +427,15 @@ class Session(Sends):
                 consumer.on_ended(ended_error(what, command.code, command.reason))
             case _:
                 self.streams.notify(command)
+
+    def _notify_watch(self, command: events.WatchFound | events.WatchEnded) -> None:
+        consumer = self._watches.get(command.watch)
+        if consumer is None:
+            return
+        if isinstance(command, events.WatchFound):
+            consumer.on_found(command)
+        else:
+            consumer.on_ended(ended_error(f"consumer of '{consumer.destination}'", command.code, command.reason))
 
     def on_transaction_ended(self, command: events.Committed | events.Aborted) -> None:
         raise AssertionError(f"{type(command).__name__} in a session that is not transacted")
@@ -400,6 +449,8 @@ class Session(Sends):
         for consumer in self._consumers.values():
             consumer.on_ended(error)
         self._consumers.clear()
+        for watching in list(self._watches.values()):
+            watching.on_ended(error)
         for future in self._syncs.values():
             if not future.done():
                 future.set_exception(self._error)
@@ -411,5 +462,5 @@ class Session(Sends):
 SessionCommand = (
     events.SessionReady | events.SessionEnded | events.Synced | events.MessagesArrived | events.ConsumerReady
     | events.MessagesDropped | events.PositionsLost | events.SettlementsLost | events.Recovered | events.ConsumerEnded
-    | events.Committed | events.Aborted | StreamNotice
+    | events.Committed | events.Aborted | events.WatchFound | events.WatchEnded | StreamNotice
 )  # fmt: skip

@@ -86,7 +86,7 @@ CLIENT_KINDS = (
     frames.Hello, frames.Ping, frames.Pong, frames.Goodbye, frames.SessionOpen, frames.SessionClose,
     frames.ProducerOpen, frames.Publish, frames.ProducerClose,
     frames.ConsumerOpen, frames.Credit, frames.Settle, frames.ConsumerClose, frames.Recover, frames.Request,
-    frames.Commit,
+    frames.Commit, frames.Watch, frames.WatchClose,
 )  # fmt: skip
 
 

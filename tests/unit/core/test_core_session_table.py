@@ -36,6 +36,8 @@ StreamClose        U          U               N         N        N        N     
 StreamRead         U          U               N         N        N        .      .       .        .
 StreamCredit       U          U               N         .        .        .      .       .        .
 StreamReadEnd      U          U               N         .        .        .      .       .        .
+Watch              U          U               N         .        .        .      .       .        .
+WatchClose         U          U               N         .        .        .      .       .        .
 (any other)        U          U               N         U        U        U      U       U        U
 """
 CODES = {"U": "unexpected-frame", "N": "not-open", "I": "number-in-use", ".": ""}

@@ -127,6 +127,8 @@ class ConnectionMachine:
                 self._session(event.session).close_producer(event, outlet)
             case events.OpenConsumer():
                 self._session(event.session).open_consumer(event, outlet)
+            case events.OpenWatch() | events.CloseWatch():
+                self._session(event.session).watch_request(event, outlet)
             case events.SetPrefetch():
                 self._session(event.session).set_prefetch(event, outlet)
             case events.CloseConsumer():

@@ -93,6 +93,7 @@ class ConsumerWindow:
             self._limit_max, resumed, list(self._known()) if resumed else [],
             self._position_start if self._position_next < 0 else self._position_next,
             b"", request.selector, request.shared, request.durable, request.no_local, request.exclusive,
+            b"", request.existing,
         )  # fmt: skip
         outlet.send(self.session, frame)
         for item in self._unanswered:

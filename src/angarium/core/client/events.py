@@ -20,7 +20,7 @@ from angarium.core.errors import AngariumError
 from angarium.core.ranges import Range
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.codec import Received
-from angarium.core.wire.frames import DestinationKind, Start
+from angarium.core.wire.frames import DestinationKind, PatternSyntax, Start
 
 # -- facts, from the driver ----------------------------------------------------------------------
 
@@ -140,6 +140,26 @@ class OpenConsumer:
     durable: bool = True  # of a named subscription
     no_local: bool = False
     exclusive: bool = False
+    existing: bool = False  # refused if the destination does not exist
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWatch:
+    """Ends in `WatchFound`, again and again, or in `WatchEnded`."""
+
+    session: int
+    watch: int
+    pattern: str
+    syntax: PatternSyntax
+    destination_kind: DestinationKind
+
+
+@dataclass(frozen=True, slots=True)
+class CloseWatch:
+    """Nothing follows."""
+
+    session: int
+    watch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +221,7 @@ Event = (
     Connected | Disconnected | FramesReceived | InputViolated | WritingPaused | WritingResumed | Tick
     | OpenConnection | CloseConnection | OpenSession | CloseSession | Sync | OpenProducer | Publish | CloseProducer
     | OpenConsumer | SetPrefetch | Settle | Recover | Commit | CloseConsumer | Request
+    | OpenWatch | CloseWatch
     | StreamRequest
 )  # fmt: skip
 
@@ -416,6 +437,26 @@ class ConsumerEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchFound:
+    session: int
+    watch: int
+    destination_kind: DestinationKind
+    names: list[str]  # some may have been told before
+    created: bool  # since the watch was opened, or opened again
+    complete: bool  # all that existed then have been told
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEnded:
+    """Refused."""
+
+    session: int
+    watch: int
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class RequestAnswered:
     """Empty code: done."""
 
@@ -442,5 +483,6 @@ Command = (
     | ConsumerReady | MessagesArrived | MessagesDropped | PositionsLost | SettlementsLost | Recovered | ConsumerEnded
     | Committed | Aborted
     | RequestAnswered | RequestLost
+    | WatchFound | WatchEnded
     | StreamNotice
 )  # fmt: skip

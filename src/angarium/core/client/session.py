@@ -15,6 +15,7 @@ from angarium.core.client.settlements import Barrier
 from angarium.core.client.stream_events import StreamRequest
 from angarium.core.client.streams import SessionStreams, StreamFrame
 from angarium.core.client.transaction import TransactionWindow
+from angarium.core.client.watches import SessionWatches
 from angarium.core.errors import LocalProtocolError, RemoteProtocolError
 from angarium.core.wire import frames
 
@@ -40,6 +41,7 @@ class SessionWindow:
         self._unconfirmed = UnconfirmedBytes()
         self._barriers: list[Barrier] = []
         self._streams = SessionStreams(number)
+        self._watches = SessionWatches(number)
 
     # -- from our side ---------------------------------------------------------------------------
 
@@ -177,6 +179,11 @@ class SessionWindow:
         self._end_doomed(outlet)
         self._streams.pump()
 
+    def watch_request(self, event: events.OpenWatch | events.CloseWatch, outlet: Outlet) -> None:
+        if isinstance(event, events.OpenWatch):
+            self._check_taking()
+        self._watches.request(event, outlet, is_open=self._is_open)
+
     def stream_request(self, event: StreamRequest, outlet: Outlet) -> None:
         if isinstance(event, stream_events.OpenStream | stream_events.OpenReader):
             self._check_taking()
@@ -221,6 +228,8 @@ class SessionWindow:
             self._to_producer(frame, outlet)
         elif isinstance(frame, _CONSUMER_FRAMES):
             self._to_consumer(frame, payload, outlet)
+        elif isinstance(frame, frames.WatchFound | frames.WatchClosed):
+            self._watches.receive(frame, outlet)
         elif isinstance(frame, StreamFrame):
             self._streams.receive(frame, payload, outlet)
         elif isinstance(frame, frames.Committed | frames.Aborted) and self._transaction is not None:
@@ -247,6 +256,7 @@ class SessionWindow:
         for consumer in self._consumers.values():
             consumer.open(outlet)
         self._streams.session_opened()
+        self._watches.session_opened(outlet)
 
     def _on_closed(self, frame: frames.SessionClosed, outlet: Outlet) -> None:
         if not frame.code and not self._is_close_sent:

@@ -118,6 +118,8 @@ class DestinationSettings:
     read_bytes_max: int = 1 << 20
     # Destinations of one message manager. Past it creation is refused.
     destinations_max: int = 100_000
+    # Watches for new destinations, of all sessions. Past it one more is refused.
+    watches_max: int = 10_000
     # Temporary destinations of one connection. Past it creation is refused.
     temporaries_max: int = 1_000
     # Consumers of one destination. Past it opening is refused.

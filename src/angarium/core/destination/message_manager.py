@@ -10,6 +10,7 @@ from angarium.core.destination import dead_letters
 from angarium.core.destination.administration import Administration
 from angarium.core.destination.delivery import Death
 from angarium.core.destination.destination import Destination
+from angarium.core.destination.directory import Directory
 from angarium.core.destination.events import (
     BatchesRead,
     Command,
@@ -60,9 +61,11 @@ class MessageManager:
         self._creations: dict[int, PendingWrite] = {}  # destinations whose record is not yet durable
         self._timed: dict[int, Destination] = {}  # destinations that have a deadline
         self._blocked = ""
+        self._now = 0.0  # of the event that is handled
         self._temporaries = Temporaries(
             grace_s=settings.resume_grace_s, per_connection_max=settings.temporaries_max
         )
+        self._directory = Directory(self.destinations, settings)
         self._administration = Administration(self)
         self.transactions = Transactions(self.destinations, self.write)
 
@@ -70,6 +73,9 @@ class MessageManager:
 
     def restore(self, state: StoredState, *, now: float) -> list[Command]:
         """Take up what was stored; to be called once, before any event."""
+        self._now = now
+        if state.destinations:
+            self._directory.restarted(now)
         self._next_destination, records = stored_records(state)
         for identity, record in records.items():
             self._add(identity, record)
@@ -106,11 +112,12 @@ class MessageManager:
     # -- events ------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        deadlines = [self.streams.deadline(), self._temporaries.deadline()]
+        deadlines = [self.streams.deadline(), self._temporaries.deadline(), self._directory.deadline()]
         deadlines += [destination.deadline() for destination in self._timed.values()]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def handle(self, event: Event, *, now: float) -> list[Command]:
+        self._now = now
         match event:
             case FromSession(session, identity, frame, payload):
                 try:
@@ -144,6 +151,7 @@ class MessageManager:
                 for destination in list(self._timed.values()):
                     commands += destination.tick(now)
                     self._note_deadline(destination)
+                commands += self._directory.tick(now)
                 return commands + self._remove_temporaries(self._temporaries.due(now))
         return self._file_event(event)
 
@@ -195,6 +203,7 @@ class MessageManager:
             case frames.TransactionCommit():
                 return self.transactions.commit(session, frame, payload, now=now)
             case frames.SessionEnded(closed):
+                self._directory.session_ended(session, closed=closed, now=now)
                 ended = self.transactions.session_ended(session, closed=closed)
                 return ended + self._stream_frame(session, 0, frame, b"", now)
             case frames.StreamCredit() | frames.StreamReadEnd():
@@ -203,6 +212,11 @@ class MessageManager:
                 return self._locate(session, frame)
             case frames.Request():
                 return self._administration.request(session, frame)
+            case frames.Watch():
+                return self._directory.watch(session, frame, now=now)
+            case frames.WatchClose(number):
+                self._directory.unwatch(session, number)
+                return []
             case frames.ClientHere(client):
                 self._temporaries.here(client, session)
                 return []
@@ -217,14 +231,17 @@ class MessageManager:
 
     def _locate(self, session: bytes, frame: frames.Locate) -> list[Command]:
         try:
+            if frame.existing and frame.name not in self._by_name:
+                raise Rejected("unknown-destination", f"there is no destination {frame.name!r}")
             destination, operations = self.create(frame.name, frame.destination_kind)
         except Rejected as refusal:
             located = frames.Located(
-                frame.name, frame.destination_kind, 0, frame.destination_kind, refusal.code, refusal.reason
-            )
+                frame.name, frame.destination_kind, 0, frame.destination_kind, refusal.code, refusal.reason,
+                frame.existing,
+            )  # fmt: skip
             return [ToSession(session, located)]
         located = frames.Located(
-            frame.name, frame.destination_kind, destination.identity, destination.record.kind
+            frame.name, frame.destination_kind, destination.identity, destination.record.kind, existing=frame.existing
         )
         answer = ToSession(session, located)
         if operations:
@@ -273,6 +290,9 @@ class MessageManager:
     def _created(self, record: DestinationRecord) -> tuple[Destination, list[Operation]]:
         identity, self._next_destination = self._next_destination, self._next_destination + 1
         destination = self._add(identity, record)
+        if not record.name.startswith("_"):
+            self._directory.created(destination, self._now)
+            self._note_deadline(destination)
         return destination, [
             Put(Table.DESTINATION, key_of(identity), msgspec.msgpack.encode(record)),
             Put(Table.NODE, NEXT_DESTINATION_KEY, self._next_destination.to_bytes(8, "big")),

@@ -107,6 +107,8 @@ class SessionSettings:
     # Sessions of one connection, and producers and consumers of one session. Past it opening is refused.
     sessions_max: int = 1_000
     links_max: int = 10_000
+    # Watches of one session. Past it one more is refused.
+    watches_max: int = 100
     # Requests of one session that wait for the one before. Past it the connection is closed.
     requests_max: int = 1_000
     # What one connection may have waiting here: requests behind others, and what it says of consumers that are being

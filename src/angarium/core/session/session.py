@@ -22,6 +22,7 @@ from angarium.core.names import check_name, temporary_name
 from angarium.core.session.events import AskNode, Command, SendFrame, SessionSettings, ToBus
 from angarium.core.session.stream_links import FROM_BUS, FROM_CLIENT, StreamLinks
 from angarium.core.session.waiting import WaitingBytes
+from angarium.core.session.watch_links import WatchLinks
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch, Columns
 from angarium.core.wire.frames import Frame
@@ -31,6 +32,9 @@ _POSITION_MAX = (1 << 62) - 1
 _WAITING_FRAMES_MAX = 1_000  # of one consumer that is not located yet
 _CLOSED_MAX = 100  # producers and consumers closed by the broker that a session remembers
 _Answer = frames.ProducerOpened | frames.ConsumerOpened | frames.ProducerClosed | frames.ConsumerClosed
+
+
+_Asked = tuple[str, frames.DestinationKind, bool]  # name, kind, and whether it has to exist
 
 
 class LinkState(Enum):
@@ -53,8 +57,9 @@ class Link:
     was_opened: bool = False
 
     @property
-    def asked(self) -> tuple[str, frames.DestinationKind]:
-        return self.open.destination, self.open.destination_kind
+    def asked(self) -> "_Asked":
+        existing = isinstance(self.open, frames.ConsumerOpen) and self.open.existing
+        return self.open.destination, self.open.destination_kind, existing
 
 
 class Session:
@@ -82,8 +87,9 @@ class Session:
         self._producers: dict[int, Link] = {}
         self._consumers: dict[int, Link] = {}
         self._streams = StreamLinks(identity, self._attachment, ids)
+        self._watches = WatchLinks(self._attachment, watches_max=settings.watches_max)
         # By what was asked for, and then by (is a producer, number).
-        self._locating: dict[tuple[str, frames.DestinationKind], dict[tuple[bool, int], Link]] = {}
+        self._locating: dict[_Asked, dict[tuple[bool, int], Link]] = {}
         # Closed by the broker, oldest first. Of producers and of consumers: the highest number that is forgotten.
         self._ended_links: dict[tuple[bool, int], None] = {}
         self._forgotten = {True: -1, False: -1}
@@ -98,8 +104,8 @@ class Session:
         links = (*self._producers.values(), *self._consumers.values())
         identities = dict.fromkeys(link.destination for link in links if link.destination)
         identities |= dict.fromkeys(self._streams.destinations())
-        if self.is_transacted and isinstance(frame, frames.SessionEnded):
-            identities[0] = None  # the message manager itself remembers the last commit
+        if (self.is_transacted or self._watches) and isinstance(frame, frames.SessionEnded):
+            identities[0] = None  # the message manager itself remembers the last commit, and the watches
         return [ToBus(self.identity, identity, frame) for identity in identities]
 
     def stall(self, stalled: bool) -> list[Command]:
@@ -139,10 +145,18 @@ class Session:
                 return self._request(frame, size_bytes)
             case frames.Commit():
                 return self._commit(frame, payload)
+            case frames.Watch() | frames.WatchClose():
+                return self._watch(frame)
         if isinstance(frame, FROM_CLIENT):
             posted, answers = self._streams.client_frame(frame, payload, self._destination_of)
             return [*posted, *map(self._to_client, answers)]
         raise RemoteProtocolError("unexpected-frame", f"{type(frame).__name__} is not for a client to send here")
+
+    def _watch(self, frame: frames.Watch | frames.WatchClose) -> list[Command]:
+        if isinstance(frame, frames.WatchClose):
+            return [ToBus(self.identity, 0, posted) for posted in self._watches.close(frame)]
+        posts, answers = self._watches.open(frame)
+        return [*(ToBus(self.identity, 0, posted) for posted in posts), *map(self._to_client, answers)]
 
     def _request(self, frame: frames.Request, size_bytes: int) -> list[Command]:
         """One after the other, and none while the client does not read: answers may be long."""
@@ -207,7 +221,7 @@ class Session:
         opening = replace(frame, attachment=self._attachment, client=self.client)
         link = links[number] = Link(opening, waiting_bytes=size_bytes)
         self._locating.setdefault(link.asked, {})[key] = link
-        return [ToBus(self.identity, 0, frames.Locate(frame.destination, frame.destination_kind))]
+        return [ToBus(self.identity, 0, frames.Locate(*link.asked))]
 
     def _refused(self, frame: frames.ProducerOpen | frames.ConsumerOpen, code: str, reason: str) -> SendFrame:
         if isinstance(frame, frames.ProducerOpen):
@@ -348,11 +362,13 @@ class Session:
             case frames.Settled(number) | frames.Recovered(number):
                 if number not in self._consumers:
                     return []
+            case frames.WatchFound() | frames.WatchClosed():
+                return [self._to_client(frame)] if self._watches.is_for_client(frame) else []
             case frames.Reply():
                 self._is_asking = False
                 return [self._to_client(frame, payload), *self._ask_next()]
             case frames.Located():
-                posted, refused = self._streams.located(frame)
+                posted, refused = self._streams.located(frame) if not frame.existing else ([], [])
                 return [*self._located(frame), *posted, *map(self._to_client, refused)]
             case frames.ProducerOpened() | frames.ConsumerOpened():
                 return self._opened(frame)
@@ -406,7 +422,8 @@ class Session:
 
     def _located(self, frame: frames.Located) -> list[Command]:
         commands: list[Command] = []
-        for (is_producer, number), link in self._locating.pop((frame.name, frame.asked_kind), {}).items():
+        asked = (frame.name, frame.asked_kind, frame.existing)
+        for (is_producer, number), link in self._locating.pop(asked, {}).items():
             self._waiting.remove(link.waiting_bytes)
             link.waiting_bytes = 0
             if frame.destination:

@@ -39,6 +39,11 @@ class Start(IntEnum):
     OLDEST = 1  # with the oldest message still stored
 
 
+class PatternSyntax(IntEnum):
+    GLOB = 0
+    REGEX = 1
+
+
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
     kind: ClassVar[int]
 
@@ -229,6 +234,7 @@ class ConsumerOpen(Frame, frozen=True):
     no_local: bool = False  # nothing that the same connection has sent
     exclusive: bool = False  # one consumer at a time; the others wait
     client: bytes = b""  # on the bus: the identity of the connection
+    existing: bool = False  # the destination is not created if it does not exist
 
 
 class ConsumerOpened(Frame, frozen=True):
@@ -380,6 +386,7 @@ class Locate(Frame, frozen=True):
     kind = 50
     name: str
     destination_kind: DestinationKind
+    existing: bool = False  # do not create it
 
 
 class Located(Frame, frozen=True):
@@ -392,6 +399,7 @@ class Located(Frame, frozen=True):
     destination_kind: DestinationKind
     code: str = ""
     reason: str = ""
+    existing: bool = False  # as asked
 
 
 class TransactionCommit(Frame, frozen=True):
@@ -537,6 +545,47 @@ class StreamReadEnd(Frame, frozen=True):
     attachment: bytes = b""
 
 
+# -- watches: which destinations match a pattern ------------------------------------------------------
+
+
+class Watch(Frame, frozen=True):
+    """Asks which destinations match the pattern, and to be told of each new one. Ends with the session's connection."""
+
+    kind = 80
+    watch: int
+    pattern: str
+    syntax: PatternSyntax = PatternSyntax.GLOB
+    destination_kind: DestinationKind = DestinationKind.ANY
+    attachment: bytes = b""  # on the bus: of the session to this connection; what is answered repeats it
+
+
+class WatchFound(Frame, frozen=True):
+    kind = 81
+    watch: int
+    destination_kind: DestinationKind
+    names: list[str]
+    created: bool = False  # they were created after the watch was opened
+    complete: bool = False  # all that existed then have been told; nothing else is in such a frame
+    attachment: bytes = b""
+
+
+class WatchClose(Frame, frozen=True):
+    """Nothing is answered."""
+
+    kind = 82
+    watch: int
+
+
+class WatchClosed(Frame, frozen=True):
+    """The broker could not open the watch."""
+
+    kind = 83
+    watch: int
+    code: str
+    reason: str
+    attachment: bytes = b""
+
+
 FRAMES: dict[int, type[Frame]] = {
     frame.kind: frame
     for frame in (
@@ -550,5 +599,6 @@ FRAMES: dict[int, type[Frame]] = {
         Commit, Committed, Aborted,
         StreamOpen, StreamOpened, StreamFragment, StreamStored, StreamClose, StreamClosed,
         StreamRead, StreamData, StreamCredit, StreamReadEnd,
+        Watch, WatchFound, WatchClose, WatchClosed,
     )
 }  # fmt: skip

@@ -1,0 +1,136 @@
+"""Goal: one consumer gets all that is published to topics that match its pattern, also to those that are created while
+it runs, while the link is cut and after the broker was killed; a hostile expression disturbs nobody.
+Method: real brokers, a proxy that cuts, the client as applications use it."""
+import asyncio
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import angarium
+from tests.process.process_broker import COMMAND, WAIT_S, environment, running, until_async
+from tests.process.process_proxy import Proxy
+from tests.process.process_traffic import EAGER
+
+HOSTILE = "(?:" + "|".join(f"a{{{n}}}" for n in range(1, 25)) + ")*b"
+
+
+async def take(consumer: angarium.PatternConsumer, count: int) -> list[tuple[str, bytes]]:
+    taken: list[tuple[str, bytes]] = []
+    while len(taken) < count:
+        message = await consumer.receive(WAIT_S)
+        assert message is not None, taken
+        taken.append((message.destination, message.body))
+        message.settle()
+    return taken
+
+
+def test_new_topics_are_merged_and_nothing_is_missed_through_a_cut_and_a_restart(tmp_path: Path) -> None:
+    async def main() -> None:
+        with running(tmp_path, {"destination.resume_grace_s": WAIT_S}) as broker:
+            proxy = Proxy(broker.port, seed=1, bytes_max=1 << 30)
+            proxy.heal()
+            async with (
+                proxy,
+                angarium.connect(proxy.address, reconnect=EAGER) as consuming,
+                angarium.connect(broker.address, reconnect=EAGER) as sending,
+                consuming.session() as session,
+                sending.session() as sender,
+            ):
+                await sender.send(angarium.Topic("orders.old"), b"before")
+                async with session.consume_matching("orders.*", prefetch=10) as consumer:
+                    await consumer.opened()
+                    assert consumer.destinations == ["orders.old"]
+                    await sender.send(angarium.Topic("other.new"), b"not for us")
+                    await sender.send(angarium.Topic("orders.new"), b"first")
+                    began = time.monotonic()
+                    assert await take(consumer, 1) == [("orders.new", b"first")]
+                    assert time.monotonic() - began < 1.0
+                    await sender.send(angarium.Topic("orders.old"), b"second")
+                    assert await take(consumer, 1) == [("orders.old", b"second")]
+                    proxy.shut()
+                    await sender.send(angarium.Topic("orders.cut"), b"while it was cut off")
+                    proxy.reopen()
+                    assert await take(consumer, 1) == [("orders.cut", b"while it was cut off")]
+                    await broker.restart_after_kill()
+                    await sender.send(angarium.Topic("orders.restarted"), b"after a restart")
+                    assert await take(consumer, 1) == [("orders.restarted", b"after a restart")]
+                    await sending.request("destination.remove", {"name": "orders.cut"})
+                    await until_async(lambda: len(consumer.destinations) == 3, "the removed one has left")
+                    await sender.send(angarium.Topic("orders.new"), b"still here")
+                    assert await take(consumer, 1) == [("orders.new", b"still here")]
+
+    asyncio.run(main())
+
+
+def test_turns_are_fair_and_durable_names_hold_for_each_topic(tmp_path: Path) -> None:
+    async def main() -> None:
+        with running(tmp_path) as broker:
+            async with angarium.connect(broker.address) as connection, connection.session() as session:
+                topics = [angarium.Topic(f"t.{number}") for number in range(3)]
+                for topic in topics:
+                    await connection.request("destination.create", {"name": topic.name, "kind": "topic"})
+                async with session.consume_matching("t.*", durable="d") as consumer:
+                    await consumer.opened()
+                for topic in topics:
+                    await session.send_many(topic, [b"%d" % number for number in range(50)])
+                async with session.consume_matching("t.*", durable="d") as consumer:
+                    await consumer.opened()
+                    taken = await take(consumer, 150)
+                    assert {name for name, _ in taken[:30]} == {topic.name for topic in topics}
+                    await session.sync()
+                with pytest.raises(angarium.Rejected) as refused:
+                    await session.consume_matching(angarium.Pattern("(", syntax="regex")).receive(WAIT_S)
+                assert refused.value.code == "bad-pattern"
+
+    asyncio.run(main())
+
+
+def test_a_hostile_expression_disturbs_nobody(tmp_path: Path) -> None:
+    async def main() -> None:
+        with running(tmp_path) as broker:
+            async with angarium.connect(broker.address) as connection, connection.session() as session:
+                for number in range(200):
+                    name = f"{'a' * 245}{number}"
+                    await connection.request("destination.create", {"name": name, "kind": "topic"})
+                hostile = [
+                    session.consume_matching(angarium.Pattern(HOSTILE + f"{number}", syntax="regex"))
+                    for number in range(50)
+                ]
+                slowest = 0.0
+                for _ in range(100):
+                    began = time.monotonic()
+                    await session.send("jobs", b"x")
+                    slowest = max(slowest, time.monotonic() - began)
+                assert slowest < 1.0
+                for consumer in hostile:
+                    await consumer.close()
+
+    asyncio.run(main())
+
+
+def test_the_blocking_face_and_the_command_line(tmp_path: Path) -> None:
+    with running(tmp_path) as broker:
+        with angarium.blocking.connect(broker.address) as connection, connection.session() as session:
+            with session.consume_matching("orders.*") as consumer:
+                session.send(angarium.Topic("orders.eu"), b"one").result(WAIT_S)
+                message = consumer.receive(WAIT_S)
+                assert message is not None and message.destination == "orders.eu"
+                message.settle()
+            session.send("orders.queue", b"two").result(WAIT_S)
+            session.send("jobs", b"three").result(WAIT_S)
+
+        def run(*arguments: str) -> str:
+            done = subprocess.run(
+                [*COMMAND, *arguments, "--address", broker.address],
+                capture_output=True, text=True, timeout=WAIT_S, env=environment(),
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        listed = run("ls", "orders.*")
+        assert "orders.eu" in listed and "orders.queue" in listed and "jobs" not in listed
+        assert "jobs" in run("ls", "j.*s", "--regex")
+        browsed = run("browse", "*.queue")
+        assert "two" in browsed and "three" not in browsed
