@@ -62,6 +62,17 @@ def test_what_was_out_when_the_broker_crashed_is_marked_as_redelivered() -> None
     assert counts(world.consumer(queue)) == [1, 0]
 
 
+def test_what_was_delivered_while_an_earlier_delivery_was_noted_is_marked_too() -> None:
+    world = World()
+    queue = world.locate("q")
+    consumer = world.consumer(queue)
+    world.producer(queue).publish(b"low", b"high", columns=columns(priorities=[1, 8]))
+    assert counts(consumer) == [0, 0]
+    world = world.restarted()
+    world.advance(10)
+    assert counts(world.consumer(queue)) == [1, 1]
+
+
 # -- recovery ----------------------------------------------------------------------------------------
 
 

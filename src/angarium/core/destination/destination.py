@@ -131,7 +131,7 @@ class Destination:
         if pending.settled is not None:
             commands += self.consuming.settled(*pending.settled, pending.lost)
         if pending.noted is not None:
-            pending.noted.noting = False
+            commands += self.dispatch.noted(pending.noted)
         if pending.moved:
             commands += self.publishing.delays.moved(now)
         if pending.opened is not None:

@@ -171,13 +171,23 @@ class Dispatch:
         if result.changed:
             operations = state.saved(subscription)
             return [state.write(operations, PendingWrite(), freeing=True, patient=True)] if operations else []
-        if result.delivered and subscription.durable and not subscription.noting:
-            # So that after a crash what was delivered is marked as redelivered. Nobody waits for it, and one such
-            # write at a time is enough: it rides along with the next publish.
-            subscription.noting = True
-            operations = state.saved(subscription)
-            return [state.write(operations, PendingWrite(noted=subscription), freeing=True, patient=True)]
+        if result.delivered and subscription.durable:
+            subscription.is_noted = False
+            return [] if subscription.noting else self._note(subscription)
         return []
+
+    def _note(self, subscription: Subscription) -> list[Command]:
+        """So that after a crash what was delivered is marked as redelivered. Nobody waits for it, and one such write at
+        a time is enough: it rides along with the next publish."""
+        subscription.noting = subscription.is_noted = True
+        operations = self._state.saved(subscription)
+        return [self._state.write(operations, PendingWrite(noted=subscription), freeing=True, patient=True)]
+
+    def noted(self, subscription: Subscription) -> list[Command]:
+        """That write is done. What was delivered since has to be noted too, or it never is on a quiet destination."""
+        subscription.noting = False
+        known = self._state.subscriptions.get(subscription.name) is subscription
+        return [] if subscription.is_noted or not known else self._note(subscription)
 
     # -- the dead ----------------------------------------------------------------------------------
 

@@ -54,7 +54,8 @@ class Subscription:
         self.delivered = dict(self.cursors)  # one past the highest position that was ever delivered
         self.settled = RangeSet()
         self.dropped = 0  # messages that it lost because it was too far behind
-        self.noting = False  # a write that notes `delivered` is under way
+        self.noting = False  # a write that notes `delivered` is under way ...
+        self.is_noted = True  # ... and it notes all that was delivered so far
         self.returned = RangeSet()
         self.delayed: list[tuple[float, Range]] = []  # a heap: until when, and what
         self.redeliveries = Redeliveries()
@@ -119,8 +120,7 @@ class Subscription:
 
     def first_free(self, position: int, lane: Lane) -> int | None:
         """The first free position of the lane from `position` on."""
-        returned = self.returned.first_in(position, lane.readable) if self.returned else None
-        if returned is not None:
+        if (returned := self.returned.first_in(position, lane.readable)) is not None:
             return returned[0]
         fresh = max(position, self.fresh_of(lane.number))
         return fresh if fresh < lane.readable and not self.parking.orphaned and not self.is_live else None
@@ -314,10 +314,9 @@ class Subscription:
                 self._doom(doom, *part)
             else:
                 self._settle_part(*part)
-        known = RangeSet(got)
-        gaps = known.gaps(max(low, self.cursor_of(lane_of(low))), high)
+        gaps = RangeSet(got).gaps(max(low, self.cursor_of(lane_of(low))), high)
         unsettled = [rest for gap in gaps for rest in self.settled.gaps(*gap)]
-        return known.count, [rest for part in unsettled for rest in self.doom.gaps(*part)]
+        return sum(b - a for a, b in got), [rest for part in unsettled for rest in self.doom.gaps(*part)]
 
     def release(self, consumer: Consumer, low: int, high: int, *, until: float | None = None) -> list[Range]:
         """Give held positions back, to be delivered again; return what was not the consumer's to release."""
