@@ -62,6 +62,11 @@ class PatternConsumer(Ready):
         return sorted(self._consumers)
 
     @property
+    def is_merged(self) -> bool:
+        """All that existed when it was opened have been found."""
+        return self._complete.done()
+
+    @property
     def lost_count(self) -> int:
         """Messages settled here that were no longer this consumer's."""
         return self._lost_before + sum(consumer.lost_count for consumer in self._consumers.values())

@@ -18,7 +18,7 @@ from angarium.core.patterns import NamePattern
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind, PatternSyntax
 
-COST_MAX = 10_000  # of one portion, in steps of compiled patterns: some milliseconds, 50 at worst
+COST_MAX = 3_000  # of one portion, in instructions of compiled patterns: 1 ms as a rule, 15 ms at worst
 NAMES_MAX = 500  # in one frame
 PAUSE_S = 0.001  # between two portions: whatever else waits is done
 
