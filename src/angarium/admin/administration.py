@@ -14,6 +14,7 @@ from angarium.admin.model import (
     BrowseAnswer,
     BrowsedMessage,
     Destination,
+    Explanation,
     Model,
     NodeStatus,
     Page,
@@ -70,10 +71,17 @@ class Administration:
     async def describe(self, name: str) -> Destination:
         return await self._ask("destination.describe", {"name": name}, Destination)
 
-    async def create(self, name: str, kind: str, *, confirm: str = "disk") -> Destination:
-        """Idempotent: one that exists with the same kind and confirm is answered as it is."""
-        arguments = {"name": name, "kind": kind, "confirm": confirm}
-        return await self._ask("destination.create", arguments, Destination)
+    async def create(self, name: str, kind: str, **options: Any) -> Destination:
+        """Idempotent: one that exists with the same kind and options (see `model.Destination`) is answered as it is."""
+        return await self._ask("destination.create", {"name": name, "kind": kind, **options}, Destination)
+
+    async def alter(self, name: str, **options: Any) -> Destination:
+        """Other options count from now on; those that are not given stay."""
+        return await self._ask("destination.alter", {"name": name, **options}, Destination)
+
+    async def explain(self, name: str) -> Explanation:
+        """Why messages are not being delivered."""
+        return await self._ask("destination.explain", {"name": name}, Explanation)
 
     async def remove(self, name: str) -> None:
         await self._connection.request("destination.remove", {"name": name})
@@ -88,22 +96,21 @@ class Administration:
     async def status(self) -> NodeStatus:
         return await self._ask("node.status", {}, NodeStatus)
 
-    async def page(self, name: str, *, position: int = 0, count: int = PAGE_COUNT) -> Page:
+    async def page(self, name: str, *, position: int = 0, count: int = PAGE_COUNT, selector: str = "") -> Page:
         """Up to `count` messages from `position` on, without taking them. An empty page need not be the last."""
-        arguments = {"name": name, "position": position, "count": count, "bytes_max": PAGE_BYTES}
-        answer = await self._connection.request("destination.browse", arguments)
-        described = convert("destination.browse", answer.result, BrowseAnswer)
-        messages = _messages(described.parts, answer.payload)
-        # A page that is full ends in the middle of what was read: go on after its last message.
-        full = len(messages) >= count
-        following = messages[-1].position + 1 if full and messages else described.next
-        return Page(messages=messages, next_position=following, end_position=described.end)
+        arguments: dict[str, Any] = {"name": name, "position": position, "count": count, "bytes_max": PAGE_BYTES}
+        if selector:
+            arguments["selector"] = selector
+        return await read_page(self._connection, "destination.browse", arguments, count=count)
 
-    async def browse(self, name: str, *, position: int = 0, count: int) -> AsyncIterator[BrowsedMessage]:
-        """Up to `count` messages from `position` on; what arrives while browsing is not followed."""
+    async def browse(
+        self, name: str, *, position: int = 0, count: int, selector: str = ""
+    ) -> AsyncIterator[BrowsedMessage]:
+        """Up to `count` messages from `position` on, those that the selector is true of; what arrives while browsing is
+        not followed."""
         end: int | None = None
         while count > 0 and (end is None or position < end):
-            page = await self.page(name, position=position, count=min(count, PAGE_COUNT))
+            page = await self.page(name, position=position, count=min(count, PAGE_COUNT), selector=selector)
             end = page.end_position if end is None else end
             for message in page.messages:
                 yield message
@@ -114,6 +121,17 @@ class Administration:
 
     async def _ask(self, command: str, arguments: dict[str, Any], model: type[Model]) -> Model:
         return convert(command, (await self._connection.request(command, arguments)).result, model)
+
+
+async def read_page(connection: Requests, command: str, arguments: dict[str, Any], *, count: int) -> Page:
+    """The answer to a request for messages, of which there may be `count`."""
+    answer = await connection.request(command, arguments)
+    described = convert(command, answer.result, BrowseAnswer)
+    messages = _messages(described.parts, answer.payload)
+    # A page that is full ends in the middle of what was read: go on after its last message.
+    full = len(messages) >= count
+    following = messages[-1].position + 1 if full and messages else described.next
+    return Page(messages=messages, next_position=following, end_position=described.end)
 
 
 def _messages(parts: list[Part], payload: bytes) -> list[BrowsedMessage]:
@@ -141,7 +159,7 @@ def _open(batch: Batch, position: int) -> list[BrowsedMessage]:
     return [
         BrowsedMessage(
             position=position + index,
-            id=format_id(message_id(batch.producer, batch.first_sequence + index)),
+            id=format_id(message_id(batch.producer, batch.sequence(index))),
             timestamp_ms=batch.timestamp_ms,
             priority=priority,
             expires_ms=expires_ms,

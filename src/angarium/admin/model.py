@@ -17,12 +17,23 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int = 0  # delivered and not settled
     consumers: int = 0
     redelivered: int = 0
+    selector: str = ""
+    shared: bool = False
+    dropped: int = 0  # messages that it lost because it was too far behind
 
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str  # "queue" or "topic"
-    confirm: str = "disk"  # or "memory"
+    confirm: str = "disk"  # or "memory"; this and the following are what `create` and `alter` take
+    redeliveries_max: int = 0  # past it to the dead message queue; 0: never
+    redelivery_delay_ms: int = 0
+    buries: bool = True  # what cannot be delivered goes to the dead message queue; else it is gone
+    messages_max: int = 0  # 0: no limit
+    bytes_max: int = 0
+    over_limit: str = "block"  # or "refuse", or "oldest"
+    slow_subscriber: str = "wait"  # or "drop"
+    last_value: bool = False
     temporary: bool = False  # it goes with the connection that made it
     messages: int = 0  # waiting; on a topic, for the subscription that is furthest behind
     bytes_mean: int = 0  # of a message's body
@@ -36,6 +47,9 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     settled: int = 0
     rejected: int = 0
     expired: int = 0
+    dead: int = 0  # moved to the dead message queue
+    delayed: int = 0  # not yet due
+    bytes: int = 0  # stored
     damaged: int = 0  # messages set aside because their stored bytes failed the checksum
     blocked: str = ""  # why producers have to wait; empty: they do not
     subscriptions: list[Subscription] = []  # the first thousand
@@ -100,6 +114,82 @@ class BrowseAnswer(msgspec.Struct, frozen=True):
 
 class Purged(msgspec.Struct, frozen=True):
     purged: int
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """Why messages of one subscription are not being delivered."""
+
+    name: str = ""
+    code: str
+    sentence: str
+    figures: dict[str, int] = {}
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    kind: str
+    code: str  # of a topic: of the subscription that is furthest behind
+    sentence: str
+    figures: dict[str, int] = {}
+    blocked: dict[str, str] | None = None  # code and reason, if producers have to wait
+    subscriptions: list[Reason] = []  # of a topic, the first thousand
+    subscription_count: int = 0
+
+
+class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead messages that died in the same place of the same reason."""
+
+    destination: str
+    subscription: str = ""
+    reason: str = ""
+    count: int = 0
+    bytes: int = 0  # of their bodies
+    first_ms: int = 0  # when the first and the last of them died
+    last_ms: int = 0
+
+    def __add__(self, other: "DeadGroup") -> "DeadGroup":
+        return msgspec.structs.replace(
+            self,
+            count=self.count + other.count,
+            bytes=self.bytes + other.bytes,
+            first_ms=min(self.first_ms, other.first_ms),
+            last_ms=max(self.last_ms, other.last_ms),
+        )
+
+
+class Staying(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead messages that cannot be redriven now."""
+
+    destination: str
+    code: str
+    reason: str = ""
+    count: int = 0
+
+    def __add__(self, other: "Staying") -> "Staying":
+        return msgspec.structs.replace(self, count=self.count + other.count)
+
+
+class DeadPage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one request did."""
+
+    next: int
+    end: int
+    groups: list[DeadGroup] = []
+    moved: int = 0
+    discarded: int = 0
+    held: int = 0
+    staying: list[Staying] = []
+
+
+class Redriven(msgspec.Struct, frozen=True, kw_only=True):
+    moved: int
+    held: int  # by consumers of the dead message queue
+    staying: list[Staying]
+
+
+class Discarded(msgspec.Struct, frozen=True, kw_only=True):
+    discarded: int
+    held: int
 
 
 Model = TypeVar("Model")

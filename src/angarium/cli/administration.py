@@ -1,7 +1,5 @@
-"""`ls`, `create`, `browse`, `purge`, `rm` and `status`: a face of `angarium.admin`, without knowledge of its own."""
-import sys
+"""`ls`, `browse`, `purge`, `rm` and `status`: a face of `angarium.admin`, without knowledge of its own."""
 from datetime import UTC, datetime
-from enum import Enum
 from typing import Annotated
 
 import msgspec
@@ -9,17 +7,12 @@ import typer
 
 from angarium.admin.administration import Administration
 from angarium.admin.model import BrowsedMessage, Destination, NodeStatus
-from angarium.cli import failure, options, output, streams
+from angarium.cli import destinations, failure, options, output, streams
 from angarium.cli.receiving import body_as_json
 from angarium.core.patterns import NamePattern, is_glob
 from angarium.core.wire.frames import PatternSyntax
 
 BODY_SHOWN_CHARACTERS = 80
-
-
-class Confirm(Enum):
-    DISK = "disk"
-    MEMORY = "memory"
 
 
 def ls(
@@ -59,7 +52,7 @@ def _pattern(text: str, regex: bool) -> NamePattern:
 def _row(destination: Destination) -> tuple[str, ...]:
     notes = [
         "temporary" if destination.temporary else "",
-        "confirm = memory" if destination.confirm == "memory" else "",
+        *destinations.notes(destination),
         f"{destination.damaged:,} damaged" if destination.damaged else "",
         f"blocked: {destination.blocked}" if destination.blocked else "",
     ]
@@ -82,31 +75,6 @@ def _subscription_rows(destination: Destination) -> list[tuple[str, ...]]:
     ]
 
 
-def create(
-    name: Annotated[str, typer.Argument(help="Name of the new queue or topic.", metavar="NAME")],
-    address: options.Address = [],  # noqa: B006
-    wait: options.Wait = 0.0,
-    topic: Annotated[bool, typer.Option("--topic", help="A topic; else a queue.")] = False,
-    confirm: Annotated[
-        Confirm, typer.Option(help="When messages are confirmed; before they are on disk, a crash may lose them.")
-    ] = Confirm.DISK,
-    as_json: options.Json = False,
-) -> None:
-    """Create a queue or topic.
-
-    One that is there already, of the same kind, is left as it is.
-    """
-    kind = "topic" if topic else "queue"
-    made = options.administer(
-        options.Broker(address, wait),
-        lambda administration: administration.create(name, kind, confirm=confirm.value),
-    )
-    if as_json:
-        output.write_json(made)
-    else:
-        failure.say(f"{made.kind} {made.name!r} is there")
-
-
 def browse(
     destination: options.Destination,
     address: options.Address = [],  # noqa: B006
@@ -114,6 +82,7 @@ def browse(
     count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="At most so many messages.")] = 20,
     position: Annotated[int, typer.Option("--from", min=0, metavar="POSITION", help="Start with this one.")] = 0,
     regex: options.Regex = False,
+    selector: options.Selector = None,
     as_json: options.Json = False,
 ) -> None:
     """Look at messages without taking them.
@@ -128,7 +97,7 @@ def browse(
             names = [found.name for found in await administration.destinations(matching=matching)]
         shown = 0
         for name in names:
-            async for message in administration.browse(name, position=position, count=count):
+            async for message in administration.browse(name, position=position, count=count, selector=selector or ""):
                 line = _browsed_line(message) if matching is None else f"{name}  ".encode() + _browsed_line(message)
                 await streams.pour(_browsed_json(message, name) if as_json else line)
                 shown += 1
@@ -164,7 +133,7 @@ def purge(
     as_json: options.Json = False,
 ) -> None:
     """Take all messages off a queue or topic, for good."""
-    _ask(f"Discard all messages of {destination!r}?", yes)
+    options.confirm(f"Discard all messages of {destination!r}?", yes)
     purged = options.administer(options.Broker(address, wait), lambda administration: administration.purge(destination))
     if as_json:
         output.write_json({"destination": destination, "purged": purged})
@@ -184,7 +153,7 @@ def rm(
 ) -> None:
     """Remove a queue, a topic or a durable subscription."""
     what = f"subscription {subscription!r} of {destination!r}" if subscription else repr(destination)
-    _ask(f"Remove {what}, with its messages?", yes)
+    options.confirm(f"Remove {what}, with its messages?", yes)
 
     async def remove(administration: Administration) -> None:
         if subscription:
@@ -197,12 +166,6 @@ def rm(
         output.write_json({"destination": destination, "subscription": subscription, "removed": True})
     else:
         failure.say(f"{what} removed")
-
-
-def _ask(question: str, yes: bool) -> None:
-    """A person is asked; a script, which has no terminal, means what it says."""
-    if not yes and sys.stdin.isatty() and sys.stderr.isatty() and not typer.confirm(question, err=True):
-        raise failure.Failure("nothing was changed")
 
 
 def status(

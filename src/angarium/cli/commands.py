@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from angarium.cli import administration, bench, node, output, receiving, sending
+from angarium.cli import administration, bench, dead, destinations, node, output, receiving, sending
 from angarium.node.environment import check_names
 
 app = typer.Typer(
@@ -20,22 +20,31 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 topic_app = typer.Typer(help="Follow topics.", no_args_is_help=True)
+dead_app = typer.Typer(help="Look after dead messages: what could not be delivered.", no_args_is_help=True)
 config_app = typer.Typer(help="Check and show a broker's settings.", no_args_is_help=True)
 
 app.command()(node.up)
 app.command()(sending.send)
 app.command()(receiving.receive)
 app.command()(administration.ls)
-app.command()(administration.create)
+app.command()(destinations.create)
+app.command()(destinations.alter)
+app.command()(destinations.describe)
+app.command()(dead.explain)
 app.command()(administration.browse)
 app.command()(administration.purge)
 app.command()(administration.rm)
 app.command()(administration.status)
 app.command()(bench.bench)
 topic_app.command()(receiving.tail)
+dead_app.command()(dead.ls)
+dead_app.command()(dead.show)
+dead_app.command()(dead.redrive)
+dead_app.command()(dead.discard)
 config_app.command()(node.check)
 config_app.command()(node.show)
 app.add_typer(topic_app, name="topic")
+app.add_typer(dead_app, name="dmq")
 app.add_typer(config_app, name="config")
 
 

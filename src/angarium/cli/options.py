@@ -2,6 +2,7 @@
 import asyncio
 import math
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, NamedTuple, TypeVar
@@ -70,8 +71,13 @@ Destination = Annotated[
 ]
 Topic = Annotated[bool, typer.Option("--topic", help="Create a topic, not a queue, if nothing has the name.")]
 Regex = Annotated[bool, typer.Option("--regex", help="It is a regular expression over whole names.")]
+Selector = Annotated[
+    str | None,
+    typer.Option("--selector", metavar="SELECTOR", help="Only messages that it is true of: \"region = 'EU'\"."),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
+Connection = angarium.Connection
 Result = TypeVar("Result")
 
 
@@ -124,11 +130,22 @@ def check_seconds(option: str, seconds: float | None) -> None:
         raise failure.Failure(f"{option} {seconds}: use a number of seconds", failure.EXIT_USAGE)
 
 
-def administer(broker: Broker, work: Callable[[Administration], Awaitable[Result]]) -> Result:
-    """One piece of administration on a connection of its own."""
+def confirm(question: str, yes: bool) -> None:
+    """A person is asked; a script, which has no terminal, means what it says."""
+    if not yes and sys.stdin.isatty() and sys.stderr.isatty() and not typer.confirm(question, err=True):
+        raise failure.Failure("nothing was changed")
+
+
+def ask(broker: Broker, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+    """Something that is done on a connection of its own."""
 
     async def main() -> Result:
         async with connected(broker, give_up_after_s=CONNECT_S_MAX) as connection:
-            return await work(Administration(connection))
+            return await work(connection)
 
     return run(main)
+
+
+def administer(broker: Broker, work: Callable[[Administration], Awaitable[Result]]) -> Result:
+    """One piece of administration."""
+    return ask(broker, lambda connection: work(Administration(connection)))

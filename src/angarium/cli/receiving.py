@@ -35,6 +35,9 @@ class Wanted:
     timeout_s: float | None  # without a message; None: wait for ever
     as_json: bool
     is_tail: bool = False  # then a new topic goes without saying
+    selector: str = ""
+    shared: bool = False
+    exclusive: bool = False
     directory: Path | None = None  # where bodies go; None: standard output
     pattern: angarium.Pattern | None = None  # of topics, instead of the one destination
 
@@ -61,6 +64,13 @@ def receive(
     oldest: Annotated[
         bool, typer.Option("--oldest", help="A new subscription starts with the oldest message that is stored.")
     ] = False,
+    selector: options.Selector = None,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Let several consumers divide the durable subscription.")
+    ] = False,
+    exclusive: Annotated[
+        bool, typer.Option("--exclusive", help="While this consumer is here, no other is served.")
+    ] = False,
     output_dir: Annotated[
         Path | None,
         typer.Option("--output-dir", metavar="DIR", help="Write each body to a file there; print their names."),
@@ -83,7 +93,12 @@ def receive(
         raise failure.Failure(f"--output-dir {output_dir}: there is no such directory", failure.EXIT_USAGE)
     timeout_s = timeout if timeout is not None else None if follow else TIMEOUT_S
     is_topic = topic or durable is not None
-    wanted = Wanted(destination, is_topic, durable, oldest, count, timeout_s, as_json, directory=output_dir)
+    if shared and durable is None:
+        raise failure.Failure("--shared is of a durable subscription: say which with --durable", failure.EXIT_USAGE)
+    wanted = Wanted(
+        destination, is_topic, durable, oldest, count, timeout_s, as_json,
+        selector=selector or "", shared=shared, exclusive=exclusive, directory=output_dir,
+    )  # fmt: skip
     return _take(options.Broker(address, wait), wanted)
 
 
@@ -100,6 +115,7 @@ def tail(
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, metavar="N", help="End after so many.", show_default=False)
     ] = None,
+    selector: options.Selector = None,
     as_json: options.Json = False,
 ) -> int:
     """Print what is published to a topic, or to all that match a pattern, from now on.
@@ -110,7 +126,9 @@ def tail(
         angarium topic tail 'orders.**' --json
     """
     pattern = angarium.Pattern(name, "regex" if regex else "glob") if regex or is_glob(name) else None
-    wanted = Wanted(name, True, None, False, count, None, as_json, is_tail=True, pattern=pattern)
+    wanted = Wanted(
+        name, True, None, False, count, None, as_json, is_tail=True, selector=selector or "", pattern=pattern
+    )
     return _take(options.Broker(address, wait), wanted)
 
 
@@ -134,9 +152,12 @@ async def _receive(broker: options.Broker, wanted: Wanted, watch: output.Watch) 
         is_new = await _is_new(connection, wanted)
         consumer: angarium.Consumer | angarium.PatternConsumer
         if wanted.pattern is not None:
-            consumer = session.consume_matching(wanted.pattern, prefetch=_prefetch(wanted, 0))
+            consumer = session.consume_matching(wanted.pattern, prefetch=_prefetch(wanted, 0), selector=wanted.selector)
         else:
-            consumer = session.consume(source, prefetch=_prefetch(wanted, 0), durable=wanted.durable, start=start)
+            consumer = session.consume(
+                source, prefetch=_prefetch(wanted, 0), durable=wanted.durable, start=start,
+                selector=wanted.selector, shared=wanted.shared, exclusive=wanted.exclusive,
+            )  # fmt: skip
         async with consumer:
             await consumer.opened()
             if is_new:

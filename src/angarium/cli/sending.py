@@ -121,6 +121,21 @@ def send(
     ] = [],  # noqa: B006
     priority: Annotated[int, typer.Option(min=0, max=9, metavar="0-9", help="9 is the highest.")] = 4,
     ttl: Annotated[float | None, typer.Option(metavar="SECONDS", min=0, help="Expires after so long.")] = None,
+    delay: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0, help="Is not delivered before so long after now.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Message group: all of one go to the same consumer.")
+    ] = None,
+    deduplication_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="A second message with this id is dropped, for some time.")
+    ] = None,
+    last_value_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Replaces the message with this key, where last values are kept.")
+    ] = None,
+    correlation_id: Annotated[str | None, typer.Option(metavar="ID", help="What it answers, or belongs to.")] = None,
+    reply_to: Annotated[str | None, typer.Option(metavar="NAME", help="Where an answer is expected.")] = None,
+    message_type: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="The header JMSType.")] = None,
     topic: options.Topic = False,
     as_json: options.Json = False,
 ) -> int:
@@ -137,7 +152,14 @@ def send(
         angarium send backups --stream backup.tar
     """
     options.check_seconds("--ttl", ttl)
-    fields: dict[str, Any] = {"properties": parse_properties(properties) or None, "priority": priority, "ttl_s": ttl}
+    options.check_seconds("--delay", delay)
+    if deduplication_id is not None and (lines or count is not None):
+        raise Failure("--deduplication-id is of one message: all others would be dropped", failure.EXIT_USAGE)
+    fields: dict[str, Any] = {
+        "properties": parse_properties(properties) or None, "priority": priority, "ttl_s": ttl, "delay_s": delay,
+        "group": group, "deduplication_id": deduplication_id, "last_value_key": last_value_key,
+        "correlation_id": correlation_id, "reply_to": reply_to, "type": message_type,
+    }  # fmt: skip
     to = angarium.Topic(destination) if topic else destination
     if stream is not None:
         if body is not None or file is not None or lines or count is not None:

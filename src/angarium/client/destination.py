@@ -35,8 +35,8 @@ def name_of(destination: Destination) -> str:
     return destination if isinstance(destination, str) else destination.name
 
 
-def resolve(destination: Destination) -> tuple[str, DestinationKind]:
-    """Name and kind as the protocol has them; raise `Rejected` for a name that cannot be."""
+def resolve(destination: Destination, *, reading: bool = False) -> tuple[str, DestinationKind]:
+    """Name and kind as the protocol has them; raise `Rejected` for a name that cannot be, or is not to send to."""
     match destination:
         case str():
             name, kind = destination, DestinationKind.ANY
@@ -46,5 +46,5 @@ def resolve(destination: Destination) -> tuple[str, DestinationKind]:
             name, kind = destination.name, DestinationKind.TOPIC
         case _:
             raise TypeError(f"a destination is a str, Queue or Topic, not {type(destination).__name__}")
-    check_name(name)
+    check_name(name, reading=reading)
     return name, kind

@@ -216,7 +216,7 @@ class Session(Sends):
                 destination = Topic(destination)
         if options.start not in _STARTS:
             raise Rejected("bad-start", f"start {options.start!r}: use 'next' or 'oldest'")
-        name, kind = resolve(destination)
+        name, kind = resolve(destination, reading=True)
         number = self._consumer_last + 1
         request = events.OpenConsumer(
             self.number, number, name, kind, prefetch, options.name, _STARTS[options.start], *options[2:]

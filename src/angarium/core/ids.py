@@ -13,6 +13,7 @@ producer's id and its sequence there: 24 bytes that nobody has to assign.
 import base64
 
 GLOBAL_ID_BYTES = 16
+MESSAGE_ID_BYTES = 24
 COUNTER_BITS = 40
 NODE_MAX = (1 << 24) - 1
 SITE_MAX = (1 << 16) - 1
@@ -40,6 +41,18 @@ class GlobalIds:
 
 def message_id(producer: bytes, sequence: int) -> bytes:
     return producer + sequence.to_bytes(8, "big")
+
+
+def parse_id(text: str) -> bytes:
+    """What `format_id` made of a message's id; raises ValueError."""
+    digits = text.removeprefix("ID:").upper()
+    try:
+        identity = base64.b32decode(digits + "=" * (-len(digits) % 8))
+    except ValueError:
+        identity = b""
+    if len(identity) != MESSAGE_ID_BYTES:
+        raise ValueError(f"{text!r} is no message id: 'ID:' and 39 letters and digits")
+    return identity
 
 
 def format_id(identity: bytes) -> str:

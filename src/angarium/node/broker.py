@@ -296,7 +296,7 @@ class Broker:
             "messages_in": sum(d.counters.messages_in for d in destinations),
             "messages_out": sum(d.counters.messages_out for d in destinations),
             "damaged": sum(d.counters.damaged for d in destinations),
-            "blocked": self._blocked,
+            "blocked": self._blocked or self._message_manager.node_limits.reason,
             "unwritten_bytes": self._disk.unwritten_bytes,
             "streams": len(self._message_manager.streams.table),
             "streams_open": self._message_manager.streams.open_count,

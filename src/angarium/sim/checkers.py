@@ -13,10 +13,10 @@ from collections.abc import Callable, Container, Iterator, Sized
 
 import msgspec
 
-from angarium.core.destination.dead_letters import NAME as DMQ
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import FromSession, Level, Report, ToSession
 from angarium.core.destination.records import DestinationRecord
+from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.storage import Table
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind, Outcome

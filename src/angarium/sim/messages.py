@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from angarium.core.destination.dead_letters import NAME as DMQ
 from angarium.core.destination.headers import read_map
 from angarium.core.destination.log import lane_of
 from angarium.core.destination.records import DestinationRecord
+from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.storage import Operation, Put, Table
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind

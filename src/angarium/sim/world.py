@@ -14,8 +14,8 @@ from pathlib import PurePath
 from random import Random
 
 from angarium.core.destination.administration import describe
-from angarium.core.destination.dead_letters import NAME as DMQ
 from angarium.core.destination.events import DestinationSettings
+from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.session.events import SessionSettings
 from angarium.core.stream.events import StreamSettings
 from angarium.core.wire.frames import DestinationKind

@@ -195,3 +195,18 @@ def test_the_gauge_is_near_for_very_many_batches_and_stays_small() -> None:
         assert gauge.total == pytest.approx(sum(sizes[first:]), abs=sum(sizes) / 1_000)
     gauge.free(100_000)
     assert gauge.total == 0
+
+
+def test_what_is_on_its_way_to_the_dead_message_queue_makes_no_others_die() -> None:
+    """Once: each arrival while the oldest were being buried doomed as many again."""
+    world = World()
+    queue = limited(world, messages_max=3, over_limit="oldest")
+    producer = world.producer(queue)
+    world.auto = False
+    for number in range(6):
+        producer.publish(b"%d" % number)
+        while world.complete_write():
+            pass
+    world.auto = True
+    world.run_disk()
+    assert world.consumer(queue).bodies == [b"3", b"4", b"5"]

@@ -1,4 +1,5 @@
-"""Administrative requests to a message manager: list, describe, create, remove, purge, browse.
+"""Administrative requests to a message manager: list, describe, explain, create, alter, remove, purge,
+browse, and those on dead messages.
 
 Each command checks its arguments, and answers with one Reply; what changes the store is answered when it is
 durable.
@@ -9,28 +10,33 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from angarium.core.destination import browsing, explaining, redriving
+from angarium.core.destination.arguments import done, number, text
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import (
     BatchesRead,
     Command,
     Read,
-    StoredBatch,
     ToSession,
 )
-from angarium.core.destination.log import Lane, lane_of
+from angarium.core.destination.log import lane_of
 from angarium.core.destination.options import NAMES as OPTION_NAMES
 from angarium.core.destination.options import options_of, with_options
-from angarium.core.destination.pending import PendingBrowse, PendingWrite
+from angarium.core.destination.pending import (
+    PendingAdministration,
+    PendingBrowse,
+    PendingDead,
+    PendingExplain,
+    PendingWrite,
+)
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.errors import Rejected
 from angarium.core.storage import Put, Table, key_of
-from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind, Reply, Request
 
 if TYPE_CHECKING:
     from angarium.core.destination.message_manager import MessageManager
 
-BROWSE_BYTES_MAX = 1 << 20
 LIST_COUNT_MAX = 500  # destinations in one page: some milliseconds of describing
 SUBSCRIPTIONS_SHOWN_MAX = 1_000  # of one destination; `subscription_count` tells how many there are
 _KINDS = {"queue": DestinationKind.QUEUE, "topic": DestinationKind.TOPIC}
@@ -39,9 +45,10 @@ _KINDS = {"queue": DestinationKind.QUEUE, "topic": DestinationKind.TOPIC}
 class Administration:
     def __init__(self, manager: "MessageManager") -> None:
         self._manager = manager
+        self._dead_messages = redriving.DeadMessages(manager)
         self._names: list[str] = []  # sorted; all destinations of that version
         self._names_version = (0, 0)
-        self._commands: dict[str, Callable[[bytes, Request], list[Command]]] = {
+        self._commands: dict[str, Callable[[bytes, Request, float], list[Command]]] = {
             "destination.list": self._list,
             "destination.describe": self._describe,
             "destination.create": self._create,
@@ -49,25 +56,27 @@ class Administration:
             "destination.remove": self._remove,
             "destination.purge": self._purge,
             "destination.browse": self._browse,
+            "destination.explain": self._explain,
             "subscription.remove": self._remove_subscription,
+            **dict.fromkeys(redriving.COMMANDS, self._dead_messages.request),
         }
 
-    def request(self, session: bytes, request: Request) -> list[Command]:
+    def request(self, session: bytes, request: Request, *, now: float) -> list[Command]:
         command = self._commands.get(request.command)
         try:
             if command is None:
                 known = ", ".join(sorted(self._commands))
                 raise Rejected("unknown-command", f"unknown command {request.command!r}; known are {known}")
-            return command(session, request)
+            return command(session, request, now)
         except Rejected as refusal:
             return [ToSession(session, Reply(request.number, refusal.code, refusal.reason))]
 
     # -- commands ------------------------------------------------------------------------------------
 
-    def _list(self, session: bytes, request: Request) -> list[Command]:
+    def _list(self, session: bytes, request: Request, now: float) -> list[Command]:
         """One page, by name, of those after `after` that begin with `prefix`; an empty one is the end."""
-        after, prefix = _text(request, "after", ""), _text(request, "prefix", "")
-        count = max(1, min(_number(request, "count", LIST_COUNT_MAX), LIST_COUNT_MAX))
+        after, prefix = text(request, "after", ""), text(request, "prefix", "")
+        count = max(1, min(number(request, "count", LIST_COUNT_MAX), LIST_COUNT_MAX))
         names = self._sorted_names()
         at = bisect_left(names, prefix) if prefix > after else bisect_right(names, after)
         page: list[dict[str, Any]] = []
@@ -78,7 +87,7 @@ class Administration:
                 break
             page.append(describe(destination))
             subscriptions += len(destination.subscriptions)
-        return [_done(session, request, page)]
+        return [done(session, request, page)]
 
     def _sorted_names(self) -> list[str]:
         destinations = self._manager.destinations
@@ -89,14 +98,14 @@ class Administration:
             self._names_version = version
         return self._names
 
-    def _describe(self, session: bytes, request: Request) -> list[Command]:
-        return [_done(session, request, describe(self._named(request)))]
+    def _describe(self, session: bytes, request: Request, now: float) -> list[Command]:
+        return [done(session, request, describe(self._named(request)))]
 
-    def _create(self, session: bytes, request: Request) -> list[Command]:
-        kind = _KINDS.get(_text(request, "kind", "queue"))
+    def _create(self, session: bytes, request: Request, now: float) -> list[Command]:
+        kind = _KINDS.get(text(request, "kind", "queue"))
         if kind is None:
             raise Rejected("bad-argument", "kind is 'queue' or 'topic'")
-        wanted = with_options(DestinationRecord(_text(request, "name"), kind), request.arguments)
+        wanted = with_options(DestinationRecord(text(request, "name"), kind), request.arguments)
         if request.arguments.get("temporary"):
             destination, operations = self._manager.create_temporary(wanted, client=request.client, session=session)
         else:
@@ -107,87 +116,76 @@ class Administration:
             if differing:
                 is_now = ", ".join(f"{name} = {getattr(destination.record, name)!r}" for name in differing)
                 raise Rejected("already-exists", f"{wanted.name!r} exists with {is_now}; change it with alter")
-            return [_done(session, request, describe(destination))]
-        answer = _done(session, request, describe(destination))
+            return [done(session, request, describe(destination))]
+        answer = done(session, request, describe(destination))
         return [self._manager.write_creation(destination, operations, answer)]
 
-    def _alter(self, session: bytes, request: Request) -> list[Command]:
+    def _alter(self, session: bytes, request: Request, now: float) -> list[Command]:
         destination = self._named(request)
         record = with_options(destination.record, request.arguments)
         commands = destination.alter(record)
-        answer = _done(session, request, describe(destination))
+        answer = done(session, request, describe(destination))
         noted = Put(Table.DESTINATION, key_of(destination.identity), msgspec.msgpack.encode(record))
         # Not ahead of the creation that it changes.
         freeing = self._manager.is_stored(destination)
         return [*commands, self._manager.write([noted], PendingWrite(answers=[answer]), freeing=freeing)]
 
-    def _remove(self, session: bytes, request: Request) -> list[Command]:
+    def _remove(self, session: bytes, request: Request, now: float) -> list[Command]:
         destination = self._named(request)
-        answer = _done(session, request, {"removed": destination.record.name})
+        answer = done(session, request, {"removed": destination.record.name})
         return self._manager.remove(destination, PendingWrite(answers=[answer]))
 
-    def _purge(self, session: bytes, request: Request) -> list[Command]:
-        purged, operations = self._named(request).purge()
-        answer = _done(session, request, {"purged": purged})
+    def _purge(self, session: bytes, request: Request, now: float) -> list[Command]:
+        destination = self._named(request)
+        purged, operations = destination.purge()
+        answer = done(session, request, {"purged": purged})
         if not operations:
             return [answer]
-        return [self._manager.write(operations, PendingWrite(answers=[answer]), freeing=True)]
+        return [destination.state.write(operations, PendingWrite(answers=[answer]), freeing=True)]
 
-    def _remove_subscription(self, session: bytes, request: Request) -> list[Command]:
-        destination, name = self._named(request), _text(request, "subscription")
+    def _remove_subscription(self, session: bytes, request: Request, now: float) -> list[Command]:
+        destination, name = self._named(request), text(request, "subscription")
         subscription = destination.subscriptions.get(name)
         if subscription is None or not name or not subscription.durable:
             reason = f"{destination.record.name!r} has no durable subscription {name!r}"
             raise Rejected("unknown-subscription", reason)
         if subscription.consumers:
             raise Rejected("subscription-in-use", f"subscription {name!r} has an active consumer; close it first")
-        return destination.consuming.end_subscription(subscription, [_done(session, request, {"removed": name})])
+        return destination.consuming.end_subscription(subscription, [done(session, request, {"removed": name})])
 
-    def _browse(self, session: bytes, request: Request) -> list[Command]:
+    def _browse(self, session: bytes, request: Request, now: float) -> list[Command]:
+        keep = browsing.selected_by(request)
+        return [browsing.browse(self._named(request), session, request, keep, self._manager.pending_read)]
+
+    def _explain(self, session: bytes, request: Request, now: float) -> list[Command]:
         destination = self._named(request)
-        count = _number(request, "count", 100)
-        bytes_max = max(1, min(_number(request, "bytes_max", BROWSE_BYTES_MAX), BROWSE_BYTES_MAX))
-        position = max(0, _number(request, "position", 0))
-        lane = next((lane for lane in _ascending(destination) if position < lane.readable), None)
-        end = _ascending(destination)[-1].readable
-        if lane is None or count <= 0:
-            following = max(position, lane.first if lane else end)
-            return [_done(session, request, {"parts": [], "next": following, "end": end})]
-        position = max(position, lane.first)
-        asked = PendingBrowse(destination.identity, session, request.number, count, position, lane.readable)
-        return [Read(self._manager.pending_read(asked), destination.identity, position, bytes_max, lane.readable)]
+        position = explaining.sample_position(destination)
+        if position is None:
+            return [done(session, request, explaining.explain(destination, [], now=now))]
+        token = self._manager.pending_read(PendingExplain(destination.identity, session, request.number, position))
+        readable = destination.log.lanes[lane_of(position)].readable
+        return [Read(token, destination.identity, position, explaining.SAMPLE_BYTES_MAX, readable)]
 
-    def browsed(self, asked: PendingBrowse, event: BatchesRead, destination: Destination | None) -> list[Command]:
-        """Answer with the messages that were read and that some subscription has not settled."""
-        wanted = asked.wanted
-        parts: list[dict[str, int]] = []
-        payload: list[bytes] = []
-        following = asked.position if event.batches else asked.end
-        for stored in event.batches:
-            if wanted <= 0 or destination is None:
-                break
-            if isinstance(stored, StoredBatch):
-                batch = Batch.trusted(stored.data)
-                base = stored.end - batch.count
-                for low, high in _unsettled(destination, max(base, asked.position), min(stored.end, asked.end)):
-                    taken = min(high, low + wanted)
-                    if low < taken:
-                        part = batch.slice(low - base, taken - base)
-                        parts.append({"position": low, "count": part.count, "bytes": len(part.data)})
-                        payload.append(part.data)
-                        wanted -= taken - low
-                        following = taken
-            if wanted > 0:
-                following = min(stored.end, asked.end)
-        # An empty page is not the end: `next` tells where to go on.
-        end = asked.end if destination is None else _ascending(destination)[-1].readable
-        answer = Reply(asked.request, "", "", {"parts": parts, "next": following, "end": end})
-        return [ToSession(asked.session, answer, b"".join(payload))]
+    def read(
+        self, asked: PendingAdministration, event: BatchesRead, destination: Destination | None, *, now: float
+    ) -> list[Command]:
+        """What a request asked the disk for."""
+        match asked:
+            case PendingBrowse():
+                return [browsing.browsed(asked, event, destination)]
+            case PendingDead():
+                return self._dead_messages.read(asked, event, destination, now)
+        if destination is None:
+            reason = "the destination has been removed meanwhile"
+            return [ToSession(asked.session, Reply(asked.request, "unknown-destination", reason))]
+        sample = explaining.sample(destination, asked.position, event)
+        told = explaining.explain(destination, sample, now=now)
+        return [ToSession(asked.session, Reply(asked.request, "", "", told))]
 
     # -- arguments -----------------------------------------------------------------------------------
 
     def _named(self, request: Request) -> Destination:
-        name = _text(request, "name")
+        name = text(request, "name")
         destination = self._manager.find(name)
         if destination is None:
             raise Rejected("unknown-destination", f"there is no destination {name!r}")
@@ -237,34 +235,3 @@ def describe(destination: Destination) -> dict[str, Any]:
         ],
         "subscription_count": len(subscriptions),
     }
-
-
-def _ascending(destination: Destination) -> list[Lane]:
-    """Browsing goes by position, not by urgency: so that one number says where to go on."""
-    return [lane for _, lane in sorted(destination.log.lanes.items())]
-
-
-def _unsettled(destination: Destination, low: int, high: int) -> list[tuple[int, int]]:
-    if len(destination.subscriptions) == 1:
-        (subscription,) = destination.subscriptions
-        cursor = subscription.cursor_of(lane_of(low))
-        return subscription.settled.gaps(max(low, cursor), high) if high > cursor else []
-    return [(low, high)] if low < high else []
-
-
-def _done(session: bytes, request: Request, result: Any) -> ToSession:
-    return ToSession(session, Reply(request.number, "", "", result))
-
-
-def _text(request: Request, key: str, default: str | None = None) -> str:
-    value = request.arguments.get(key, default)
-    if not isinstance(value, str):
-        raise Rejected("bad-argument", f"{request.command} needs {key!r} as a string")
-    return value
-
-
-def _number(request: Request, key: str, default: int) -> int:
-    value = request.arguments.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise Rejected("bad-argument", f"{request.command} needs {key!r} as a whole number")
-    return value

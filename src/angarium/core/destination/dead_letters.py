@@ -16,7 +16,6 @@ from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription
 from angarium.core.wire.batch import Batch, Columns, MessageColumns, pack
 
-NAME = "_DMQ"
 HEADER = "dead_letter"
 _encode = msgspec.msgpack.Encoder().encode
 _KEPT = int(Columns.GROUP | Columns.KEY | Columns.STREAM)

@@ -141,6 +141,8 @@ class Destination:
             commands += self._supersede(pending.superseded) + self._keep_limits()
             # A subscription may begin, or have ended, beyond what was written.
             commands += self.state.freed()
+        elif self.publishing.is_full:
+            commands += self.publishing.set_blocked(CODE, self.publishing.limits.reason())
         return commands
 
     def stream_damaged(self, position: int, reason: str) -> list[Command]:

@@ -48,7 +48,7 @@ class BatchFields:
             case "JMSTimestamp":
                 return self._batch.timestamp_ms
             case "JMSMessageID":
-                return "ID:" + message_id(self._batch.producer, self._batch.sequence(index)).hex()
+                return "ID:" + self.message_id(index).hex()
             case "JMSCorrelationID":
                 return self.header(index, "correlation_id")
             case "JMSType":
@@ -56,6 +56,9 @@ class BatchFields:
             case "JMSDeliveryMode":
                 return self.header(index, "delivery_mode") or "PERSISTENT"
         return None
+
+    def message_id(self, index: int) -> bytes:
+        return message_id(self._batch.producer, self._batch.sequence(index))
 
     def group(self, index: int) -> str | None:
         if not self._batch.columns & Columns.GROUP:

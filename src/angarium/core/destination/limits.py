@@ -67,7 +67,9 @@ class Limits:
         excess = self._excess(self.count())
         touched: list[Subscription] = []
         for subscription in self._state.subscriptions if excess else ():
-            parts = self._oldest_free(subscription, excess)
+            # What is doomed already still counts until it is buried.
+            doomed = sum(ranges.count for ranges in subscription.doom.sets())
+            parts = self._oldest_free(subscription, excess - doomed)
             for part in parts:
                 subscription.doom_free("limit-exceeded", *part)
             if parts:

@@ -45,6 +45,11 @@ class Line:
         return next(iter(self._ready), None)
 
     @property
+    def sole(self) -> Consumer | None:
+        """The exclusive consumer, while which is here nobody else is served."""
+        return self._sole
+
+    @property
     def group_count(self) -> int:
         """Buckets that belong to somebody."""
         return len(self._owners)
@@ -117,6 +122,11 @@ class Line:
             if part is not None and (first is None or part[0] < first):
                 first = part[0]
         return first
+
+    def owner_of(self, fields: BatchFields, index: int) -> Consumer | None:
+        """Whose the message is by its group."""
+        group = fields.group(index)
+        return None if group is None else self._owner(crc32(group.encode()) % GROUP_BUCKETS, fields, index)
 
     def choose(self, position: int, fields: BatchFields, index: int) -> Consumer | None:
         group = fields.group(index)

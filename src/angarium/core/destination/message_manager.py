@@ -6,9 +6,10 @@ on which the client manager closes the client's connection.
 """
 import msgspec
 
-from angarium.core.destination import dead_letters
+from angarium.core.destination.absent import answer_removed
 from angarium.core.destination.administration import Administration
-from angarium.core.destination.delivery import Death
+from angarium.core.destination.dead_message_queue import RECORD as DEAD_MESSAGE_QUEUE_RECORD
+from angarium.core.destination.dead_message_queue import DeadMessageQueue
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.directory import Directory
 from angarium.core.destination.events import (
@@ -27,14 +28,15 @@ from angarium.core.destination.events import (
     WritesUnblocked,
     Written,
 )
-from angarium.core.destination.pending import PendingBrowse, PendingDelayed, PendingRead, PendingWrite
+from angarium.core.destination.node_limits import CODE as NODE_FULL
+from angarium.core.destination.node_limits import NodeLimits
+from angarium.core.destination.pending import PendingAdministration, PendingDelayed, PendingRead, PendingWrite
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.restoring import NEXT_DESTINATION_KEY, StoredState, stored_records, take_up
 from angarium.core.destination.state import DestinationState
-from angarium.core.destination.subscription import Subscription
 from angarium.core.destination.temporaries import Temporaries
 from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError
-from angarium.core.names import check_name, is_temporary
+from angarium.core.names import DEAD_MESSAGE_QUEUE, check_name, is_temporary
 from angarium.core.storage import Operation, Put, Table, key_of
 from angarium.core.stream.events import FileEvent, StreamSettings
 from angarium.core.stream.reading import Damage
@@ -57,11 +59,15 @@ class MessageManager:
         self._next_destination = 1
         self._token = 0
         self._writes: dict[int, PendingWrite] = {}
-        self._reads: dict[int, PendingRead | PendingBrowse | PendingDelayed] = {}
+        self._reads: dict[int, PendingRead | PendingAdministration | PendingDelayed] = {}
         self._creations: dict[int, PendingWrite] = {}  # destinations whose record is not yet durable
         self._timed: dict[int, Destination] = {}  # destinations that have a deadline
-        self._blocked = ""
         self._now = 0.0  # of the event that is handled
+        self._blocks: dict[str, str] = {}  # code -> reason: why nobody may send anything for now
+        self.node_limits = NodeLimits(
+            messages_max=settings.node_messages_max, bytes_max=settings.node_bytes_max
+        )
+        self._dead_message_queue = DeadMessageQueue(self)
         self._temporaries = Temporaries(
             grace_s=settings.resume_grace_s, per_connection_max=settings.temporaries_max
         )
@@ -86,11 +92,12 @@ class MessageManager:
         burials: list[Command] = []
         for destination in self.destinations.values():
             self._note_deadline(destination)
+            self.node_limits.note(destination)
             burials += destination.dispatch.bury_restored()
         commands: list[Command] = [self.write(operations, PendingWrite(), freeing=True)] if operations else []
         for damage in self.streams.restore(state.streams, state.stream_files, now=now):
             commands += self._stream_damaged(damage)
-        return commands + burials
+        return commands + burials + self._keep_node_limits()
 
     def _add(self, identity: int, record: DestinationRecord) -> Destination:
         state = DestinationState(
@@ -102,10 +109,10 @@ class MessageManager:
             streams=self.streams,
             wall_ms_at_zero=self._wall_ms_at_zero,
         )
-        state.bury = self._bury
+        state.bury = self._dead_message_queue.bury
         destination = Destination(state)
-        if self._blocked:
-            destination.publishing.set_blocked("disk-full", self._blocked)
+        for code, reason in self._blocks.items():
+            destination.publishing.set_blocked(code, reason)
         self.destinations[identity] = self._by_name[record.name] = destination
         return destination
 
@@ -127,13 +134,13 @@ class MessageManager:
                 except RemoteProtocolError as error:
                     return [ToSession(session, frames.Failure(error.code, error.reason))]
             case Written(token):
-                return self._written(self._writes.pop(token), now)
+                return self._written(self._writes.pop(token), now) + self._keep_node_limits()
             case BatchesRead(token, _):
                 asked = self._reads.pop(token)
                 destination = self.destinations.get(asked.destination)
-                if isinstance(asked, PendingBrowse):
-                    return self._administration.browsed(asked, event, destination)
-                assert isinstance(asked, PendingRead)
+                assert not isinstance(asked, PendingDelayed)
+                if not isinstance(asked, PendingRead):
+                    return self._administration.read(asked, event, destination, now=now)
                 return [] if destination is None else destination.dispatch.batches_read(asked, event, now=now)
             case DelayedRead(token, _):
                 destination = self.destinations.get(self._reads.pop(token).destination)
@@ -174,7 +181,7 @@ class MessageManager:
     ) -> list[Command]:
         destination = self.destinations.get(identity)
         if destination is None:
-            return _removed(session, frame) or self._stream_frame(session, identity, frame, payload, now)
+            return answer_removed(session, frame) or self._stream_frame(session, identity, frame, payload, now)
         if isinstance(frame, frames.StreamRead):
             allowed = destination.consuming.holds(session, frame.consumer, frame.position)
             return list(self.streams.read(session, identity, frame, allowed=allowed))
@@ -211,7 +218,7 @@ class MessageManager:
             case frames.Locate():
                 return self._locate(session, frame)
             case frames.Request():
-                return self._administration.request(session, frame)
+                return self._administration.request(session, frame, now=now)
             case frames.Watch():
                 return self._directory.watch(session, frame, now=now)
             case frames.WatchClose(number):
@@ -253,8 +260,14 @@ class MessageManager:
 
     def write_creation(self, destination: Destination, operations: list[Operation], answer: ToSession) -> Write:
         """Whoever asks for the destination before it is durable is answered then."""
-        pending = self._creations[destination.identity] = PendingWrite([answer], created=destination.identity)
+        pending = self.creation(destination)
+        pending.answers.append(answer)
         return self.write(operations, pending)
+
+    def creation(self, destination: Destination) -> PendingWrite:
+        """What follows once the destination is durable."""
+        pending = self._creations[destination.identity] = PendingWrite(created=destination.identity)
+        return pending
 
     def create(
         self, name: str, kind: DestinationKind, wanted: DestinationRecord | None = None
@@ -266,11 +279,13 @@ class MessageManager:
                 have, want = known.record.kind.name.lower(), kind.name.lower()
                 raise Rejected("wrong-kind", f"{name!r} is a {have}, not a {want}")
             return known, []
+        if name == DEAD_MESSAGE_QUEUE and wanted is None and kind != DestinationKind.TOPIC:
+            return self.created(DEAD_MESSAGE_QUEUE_RECORD)
         check_name(name)
         if is_temporary(name):
             raise Rejected("unknown-destination", f"there is no temporary destination {name!r} (any more)")
         self._check_room()
-        return self._created(wanted or DestinationRecord(name, kind or DestinationKind.QUEUE))
+        return self.created(wanted or DestinationRecord(name, kind or DestinationKind.QUEUE))
 
     def create_temporary(
         self, wanted: DestinationRecord, *, client: bytes, session: bytes
@@ -278,7 +293,7 @@ class MessageManager:
         """For that connection alone to consume from, and to vanish with it."""
         self._temporaries.check_room(client)
         self._check_room()
-        destination, operations = self._created(msgspec.structs.replace(wanted, buries=False, owner=client))
+        destination, operations = self.created(msgspec.structs.replace(wanted, buries=False, owner=client))
         self._temporaries.add(client, session, destination.identity)
         return destination, operations
 
@@ -287,7 +302,7 @@ class MessageManager:
             reason = f"{len(self.destinations):,} destinations exist, as many as destinations_max allows; remove some"
             raise Rejected("too-many-destinations", reason)
 
-    def _created(self, record: DestinationRecord) -> tuple[Destination, list[Operation]]:
+    def created(self, record: DestinationRecord) -> tuple[Destination, list[Operation]]:
         identity, self._next_destination = self._next_destination, self._next_destination + 1
         destination = self._add(identity, record)
         if not record.name.startswith("_"):
@@ -312,31 +327,12 @@ class MessageManager:
         del self.destinations[destination.identity], self._by_name[record.name]
         self._timed.pop(destination.identity, None)
         self._temporaries.remove(record.owner, destination.identity)
+        self.node_limits.forget(destination.identity)
         return [*closings, *told, self.write(operations, pending, freeing=freeing)]
 
     def _remove_temporaries(self, identities: list[int]) -> list[Command]:
         found = [self.destinations[identity] for identity in identities]
         return [command for destination in found for command in self.remove(destination, PendingWrite())]
-
-    def _bury(
-        self, state: DestinationState, subscription: Subscription, death: Death, pending: PendingWrite, wall_ms: int
-    ) -> list[Operation]:
-        queue, operations = self._dead_message_queue(pending)
-        other = PendingWrite(destination=queue.identity)
-        batch = dead_letters.dead_batch(state, subscription, death, wall_ms=wall_ms)
-        operations += queue.publishing.append(batch, other, lane=0)
-        pending.others.append(other)
-        return operations
-
-    def _dead_message_queue(self, pending: PendingWrite) -> tuple[Destination, list[Operation]]:
-        known = self._by_name.get(dead_letters.NAME)
-        if known is not None:
-            return known, []
-        record = DestinationRecord(dead_letters.NAME, DestinationKind.QUEUE, buries=False)
-        queue, operations = self._created(record)
-        created = self._creations[queue.identity] = PendingWrite(created=queue.identity)
-        pending.others.append(created)
-        return queue, operations
 
     # -- writes and reads ------------------------------------------------------------------------------
 
@@ -349,7 +345,7 @@ class MessageManager:
         self._writes[self._token] = pending
         return self._token
 
-    def pending_read(self, pending: PendingRead | PendingBrowse | PendingDelayed) -> int:
+    def pending_read(self, pending: PendingRead | PendingAdministration | PendingDelayed) -> int:
         self._token += 1
         self._reads[self._token] = pending
         return self._token
@@ -362,20 +358,35 @@ class MessageManager:
         destination = self.destinations.get(pending.destination)
         commands: list[Command] = []
         commands += pending.answers if destination is None else destination.written(pending, now=now)
-        if destination is not None and pending.moved:
-            self._note_deadline(destination)
+        if destination is not None:
+            self.node_limits.note(destination)
+            if pending.moved:
+                self._note_deadline(destination)
         for other in pending.others:
             commands += self._written(other, now)
         return [*commands, *self.streams.delete(pending.gone)]
 
     def _set_blocked(self, reason: str) -> list[Command]:
-        self._blocked = reason
         text = f"writes are blocked: {reason}" if reason else "writes are possible again"
         level = Level.ERROR if reason else Level.INFO
         commands: list[Command] = [Report(level, "disk-blocked" if reason else "disk-unblocked", text)]
-        for destination in self.destinations.values():
-            commands += destination.publishing.set_blocked("disk-full", reason)
-        return commands
+        return commands + self._block_all("disk-full", reason)
+
+    def _keep_node_limits(self) -> list[Command]:
+        limits = self.node_limits
+        if not limits.is_set or not limits.has_changed():
+            return []
+        text = limits.reason or "the node holds less than its limits again"
+        level, code = (Level.WARNING, "node-full") if limits.reason else (Level.INFO, "node-not-full")
+        return [Report(level, code, text), *self._block_all(NODE_FULL, limits.reason)]
+
+    def _block_all(self, code: str, reason: str) -> list[Command]:
+        """All producers, or (empty reason) no longer for that."""
+        self._blocks.pop(code, None)
+        if reason:
+            self._blocks[code] = reason
+        destinations = self.destinations.values()
+        return [command for each in destinations for command in each.publishing.set_blocked(code, reason)]
 
     def check(self) -> None:
         """Assert the invariants of every destination. For tests and the simulator."""
@@ -384,19 +395,3 @@ class MessageManager:
                 assert lane.base <= max(lane.first, lane.readable) <= lane.next < lane.end
             for subscription in destination.subscriptions:
                 subscription.check(destination.log)
-
-
-def _removed(session: bytes, frame: frames.Frame) -> list[Command]:
-    code, reason = "destination-removed", "the destination has been removed"
-    match frame:
-        case frames.Publish(number) | frames.ProducerOpen(number):
-            return [ToSession(session, frames.ProducerClosed(number, code, reason))]
-        case frames.ConsumerOpen(number):
-            return [ToSession(session, frames.ConsumerClosed(number, code, reason))]
-        case frames.ConsumerClose(number):
-            return [ToSession(session, frames.ConsumerClosed(number))]
-        case frames.StreamOpen(number):
-            return [ToSession(session, frames.StreamClosed(number, code, reason))]
-        case frames.StreamRead():
-            return [ToSession(session, frames.StreamReadEnd(frame.reader, code, reason, frame.attachment))]
-    return []

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.errors import Rejected
+from angarium.core.names import DEAD_MESSAGE_QUEUE
 
 _CHOICES = {
     "confirm": ("disk", "memory"),
@@ -31,8 +32,8 @@ def with_options(record: DestinationRecord, given: Mapping[str, Any]) -> Destina
             wanted = "a whole number, 0 for no limit"
         if not valid:
             raise Rejected("bad-argument", f"{name} = {value!r}: it is {wanted}")
-    if record.owner:
-        chosen["buries"] = False  # what is in a temporary destination concerns nobody else
+    if record.owner or record.name == DEAD_MESSAGE_QUEUE:
+        chosen["buries"] = False  # what is in a temporary destination concerns nobody else; what is dead stays so
     return replace(record, **chosen)
 
 

@@ -1,12 +1,16 @@
 """What a message manager remembers of a write or a read until its answer comes."""
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from angarium.core.destination.consumer import Consumer
 from angarium.core.destination.events import ToSession
+from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.log import Lane
 from angarium.core.destination.subscription import Subscription
 from angarium.core.ranges import Range
 from angarium.core.wire.batch import Batch
+
+Keep = Callable[[BatchFields, int], bool]  # whether somebody wants to see the message of that index
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +64,32 @@ class PendingBrowse:
     wanted: int  # messages
     position: int
     end: int
+    keep: Keep | None = None  # None: all
+
+
+@dataclass(frozen=True, slots=True)
+class PendingDead:
+    """An administrator looks after dead messages."""
+
+    destination: int
+    session: bytes
+    request: int
+    command: str
+    count: int  # messages at most
+    position: int
+    end: int
+    keep: Keep
+    to: str  # where to redrive to; empty: to where each came from
+
+
+@dataclass(frozen=True, slots=True)
+class PendingExplain:
+    """An administrator wants to know why nothing is delivered: the first free messages are looked at."""
+
+    destination: int
+    session: bytes
+    request: int
+    position: int
+
+
+PendingAdministration = PendingBrowse | PendingDead | PendingExplain

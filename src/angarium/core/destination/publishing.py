@@ -36,6 +36,16 @@ class Publishing:
         """Code and reason, while nothing more can be taken."""
         return next(iter(self._blocks.items()), None)
 
+    @property
+    def is_full(self) -> bool:
+        """Producers are blocked by the destination's own limits."""
+        return limits.CODE in self._blocks
+
+    @property
+    def hindrance(self) -> tuple[str, str] | None:
+        """The same, for what is only moved here: what the node holds in all does not grow by it."""
+        return next(((code, reason) for code, reason in self._blocks.items() if code != "node-full"), None)
+
     def open(self, session: bytes, frame: frames.ProducerOpen, *, now: float) -> list[Command]:
         state = self._state
         try:

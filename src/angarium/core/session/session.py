@@ -210,7 +210,7 @@ class Session:
         self, links: dict[int, Link], number: int, frame: frames.ProducerOpen | frames.ConsumerOpen, size_bytes: int
     ) -> list[Command]:
         try:
-            check_name(frame.destination)
+            check_name(frame.destination, reading=isinstance(frame, frames.ConsumerOpen))
             if isinstance(frame, frames.ConsumerOpen) and frame.subscription:
                 check_name(frame.subscription, what="subscription")
         except Rejected as refusal:

@@ -139,6 +139,8 @@ class Transactions:
             state = settle.destination.state
             operations += state.streams.release(state.identity, settle.ranges, state.is_needed)
             touched[settle.consumer.subscription] = settle.destination
+            # It holds less once that is written.
+            parts.setdefault(state.identity, PendingWrite(destination=state.identity))
         for subscription, destination in touched.items():
             operations += destination.state.saved(subscription)
         pending.others += parts.values()

@@ -1,0 +1,111 @@
+"""Dead messages of one broker: look at them, send them back, discard them.
+
+Each request does one bounded page; this loops over the pages, up to what was the end when it began. So it may be
+interrupted at any time, and what is done is done.
+"""
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from angarium.admin.administration import PAGE_BYTES, PAGE_COUNT, Requests, read_page
+from angarium.admin.model import BrowsedMessage, DeadGroup, DeadPage, Discarded, Redriven, Staying, convert
+from angarium.core.errors import RemoteProtocolError
+
+Progress = Callable[[int], None]  # told how many more were done
+
+
+@dataclass(frozen=True, slots=True)
+class DeadFilter:
+    """Which dead messages are meant; what is left out does not matter."""
+
+    destination: str | None = None  # where they died
+    subscription: str | None = None
+    reason: str | None = None
+    died_before_ms: int | None = None
+    died_after_ms: int | None = None
+    selector: str | None = None  # over their properties and header fields
+    ids: Sequence[str] = field(default=())
+
+    def arguments(self) -> dict[str, Any]:
+        names = ("destination", "subscription", "reason", "died_before_ms", "died_after_ms", "selector")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return given | ({"ids": list(self.ids)} if self.ids else {})
+
+
+EVERYTHING = DeadFilter()
+
+
+class DeadMessages:
+    def __init__(self, connection: Requests) -> None:
+        self._connection = connection
+
+    async def summary(self, which: DeadFilter = EVERYTHING) -> list[DeadGroup]:
+        """How many there are, by where they died and of what; the most first."""
+        groups: dict[tuple[str, str, str], DeadGroup] = {}
+        async for page in self._pages("dmq.summary", which.arguments(), None):
+            for group in page.groups:
+                key = (group.destination, group.subscription, group.reason)
+                groups[key] = groups[key] + group if key in groups else group
+        return sorted(groups.values(), key=lambda group: -group.count)
+
+    async def messages(self, which: DeadFilter = EVERYTHING, *, count: int) -> AsyncIterator[BrowsedMessage]:
+        """Up to `count`, in the order in which they died."""
+        position, end = 0, None
+        while count > 0 and (end is None or position < end):
+            arguments = which.arguments() | {
+                "position": position, "count": min(count, PAGE_COUNT), "bytes_max": PAGE_BYTES
+            }  # fmt: skip
+            page = await read_page(self._connection, "dmq.list", arguments, count=min(count, PAGE_COUNT))
+            end = page.end_position if end is None else end
+            for message in page.messages:
+                yield message
+            count -= len(page.messages)
+            _check_advance("dmq.list", position, page.next_position, end)
+            position = page.next_position
+
+    async def redrive(
+        self,
+        which: DeadFilter = EVERYTHING,
+        *,
+        to: str = "",
+        count: int | None = None,
+        progress: Progress | None = None,
+    ) -> Redriven:
+        """Back to where each died, or all to one destination; in their order, and with their ids."""
+        moved = held = 0
+        staying: dict[tuple[str, str], Staying] = {}
+        async for page in self._pages("dmq.redrive", which.arguments() | {"to": to}, count):
+            moved, held = moved + page.moved, held + page.held
+            for one in page.staying:
+                key = (one.destination, one.code)
+                staying[key] = staying[key] + one if key in staying else one
+            if progress is not None:
+                progress(page.moved)
+        return Redriven(moved=moved, held=held, staying=list(staying.values()))
+
+    async def discard(
+        self, which: DeadFilter = EVERYTHING, *, count: int | None = None, progress: Progress | None = None
+    ) -> Discarded:
+        discarded = held = 0
+        async for page in self._pages("dmq.discard", which.arguments(), count):
+            discarded, held = discarded + page.discarded, held + page.held
+            if progress is not None:
+                progress(page.discarded)
+        return Discarded(discarded=discarded, held=held)
+
+    async def _pages(self, command: str, arguments: dict[str, Any], count: int | None) -> AsyncIterator[DeadPage]:
+        position, end = 0, None
+        while (count is None or count > 0) and (end is None or position < end):
+            asked = arguments | {"position": position} | ({} if count is None else {"count": count})
+            page = convert(command, (await self._connection.request(command, asked)).result, DeadPage)
+            end = page.end if end is None else end
+            yield page
+            if count is not None:
+                count -= page.moved + page.discarded
+            _check_advance(command, position, page.next, end)
+            position = page.next
+
+
+def _check_advance(command: str, position: int, following: int, end: int) -> None:
+    if following <= position and following < end:
+        raise RemoteProtocolError("bad-reply", f"{command} does not get past position {position}")

@@ -1,0 +1,217 @@
+"""`create`, `alter` and `describe`: destinations and their options."""
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+
+from angarium.admin.model import Destination
+from angarium.cli import failure, options, output
+from angarium.cli.failure import EXIT_USAGE, Failure
+
+
+class Confirm(Enum):
+    DISK = "disk"
+    MEMORY = "memory"
+
+
+class OverLimit(Enum):
+    BLOCK = "block"
+    REFUSE = "refuse"
+    OLDEST = "oldest"
+
+
+class SlowSubscriber(Enum):
+    WAIT = "wait"
+    DROP = "drop"
+
+
+ConfirmOption = Annotated[
+    Confirm | None,
+    typer.Option(
+        show_default="disk", help="When messages are confirmed; before they are on disk, a crash may lose them."
+    ),
+]
+MessagesMax = Annotated[
+    int | None, typer.Option(min=0, metavar="N", show_default="0", help="Messages that may wait; 0: no limit.")
+]
+BytesMax = Annotated[
+    int | None, typer.Option(min=0, metavar="BYTES", show_default="0", help="Bytes that may be stored; 0: no limit.")
+]
+OverLimitOption = Annotated[
+    OverLimit | None,
+    typer.Option(show_default="block", help="Past a limit: block producers, refuse, or the oldest to _DMQ."),
+]
+SlowSubscriberOption = Annotated[
+    SlowSubscriber | None,
+    typer.Option(show_default="wait", help="Of a topic, past a limit: wait for it, or drop its oldest messages."),
+]
+RedeliveriesMax = Annotated[
+    int | None, typer.Option(min=0, metavar="N", show_default="0", help="Past it a message goes to _DMQ; 0: never.")
+]
+RedeliveryDelay = Annotated[
+    float | None,
+    typer.Option(min=0, metavar="SECONDS", show_default="0", help="Before a released message comes again."),
+]
+LastValue = Annotated[
+    bool | None,
+    typer.Option("--last-value/--no-last-value", show_default="no", help="Of each last-value key, keep only the last."),
+]
+DeadLetters = Annotated[
+    bool | None,
+    typer.Option(
+        "--dead-letters/--no-dead-letters", show_default="yes",
+        help="What cannot be delivered goes to _DMQ; else it is gone.",
+    ),
+]
+
+
+def _options(
+    confirm: Confirm | None,
+    messages_max: int | None,
+    bytes_max: int | None,
+    over_limit: OverLimit | None,
+    slow_subscriber: SlowSubscriber | None,
+    redeliveries_max: int | None,
+    redelivery_delay: float | None,
+    last_value: bool | None,
+    dead_letters: bool | None,
+) -> dict[str, Any]:
+    """Those that were given, as the broker calls them."""
+    options.check_seconds("--redelivery-delay", redelivery_delay)
+    named = {
+        "confirm": confirm and confirm.value,
+        "messages_max": messages_max,
+        "bytes_max": bytes_max,
+        "over_limit": over_limit and over_limit.value,
+        "slow_subscriber": slow_subscriber and slow_subscriber.value,
+        "redeliveries_max": redeliveries_max,
+        "redelivery_delay_ms": None if redelivery_delay is None else round(redelivery_delay * 1_000),
+        "last_value": last_value,
+        "buries": dead_letters,
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def create(
+    name: Annotated[str, typer.Argument(help="Name of the new queue or topic.", metavar="NAME")],
+    address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
+    topic: Annotated[bool, typer.Option("--topic", help="A topic; else a queue.")] = False,
+    confirm: ConfirmOption = None,
+    messages_max: MessagesMax = None,
+    bytes_max: BytesMax = None,
+    over_limit: OverLimitOption = None,
+    slow_subscriber: SlowSubscriberOption = None,
+    redeliveries_max: RedeliveriesMax = None,
+    redelivery_delay: RedeliveryDelay = None,
+    last_value: LastValue = None,
+    dead_letters: DeadLetters = None,
+    as_json: options.Json = False,
+) -> None:
+    """Create a queue or topic.
+
+    One that is there already, of the same kind and with the options that are given, is left as it is.
+
+        angarium create orders --redeliveries-max 5 --redelivery-delay 10
+
+        angarium create prices --topic --messages-max 100000 --slow-subscriber drop
+    """
+    kind = "topic" if topic else "queue"
+    given = _options(
+        confirm, messages_max, bytes_max, over_limit, slow_subscriber, redeliveries_max, redelivery_delay, last_value,
+        dead_letters,
+    )  # fmt: skip
+    made = options.administer(
+        options.Broker(address, wait), lambda administration: administration.create(name, kind, **given)
+    )
+    if as_json:
+        output.write_json(made)
+    else:
+        failure.say(f"{made.kind} {made.name!r} is there")
+
+
+def alter(
+    destination: options.Destination,
+    address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
+    confirm: ConfirmOption = None,
+    messages_max: MessagesMax = None,
+    bytes_max: BytesMax = None,
+    over_limit: OverLimitOption = None,
+    slow_subscriber: SlowSubscriberOption = None,
+    redeliveries_max: RedeliveriesMax = None,
+    redelivery_delay: RedeliveryDelay = None,
+    last_value: LastValue = None,
+    dead_letters: DeadLetters = None,
+    as_json: options.Json = False,
+) -> None:
+    """Change options of a queue or topic while it runs; those that are not given stay."""
+    given = _options(
+        confirm, messages_max, bytes_max, over_limit, slow_subscriber, redeliveries_max, redelivery_delay, last_value,
+        dead_letters,
+    )  # fmt: skip
+    if not given:
+        raise Failure("nothing to change: give at least one option", EXIT_USAGE)
+    changed = options.administer(
+        options.Broker(address, wait), lambda administration: administration.alter(destination, **given)
+    )
+    if as_json:
+        output.write_json(changed)
+    else:
+        failure.say(f"{changed.kind} {changed.name!r}: {', '.join(notes(changed)) or 'the usual options'}")
+
+
+def describe(
+    destination: options.Destination,
+    address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
+    as_json: options.Json = False,
+) -> None:
+    """Show all figures and options of a queue or topic."""
+    found = options.administer(
+        options.Broker(address, wait), lambda administration: administration.describe(destination)
+    )
+    if as_json:
+        output.write_json(found)
+    else:
+        output.write_facts(_facts(found))
+
+
+def notes(destination: Destination) -> list[str]:
+    """The options that are not the usual ones."""
+    delay_s = destination.redelivery_delay_ms / 1_000
+    told = {
+        "confirm = memory": destination.confirm == "memory",
+        f"messages_max = {destination.messages_max:,}": destination.messages_max,
+        f"bytes_max = {destination.bytes_max:,}": destination.bytes_max,
+        f"over_limit = {destination.over_limit}": destination.over_limit != "block",
+        f"slow_subscriber = {destination.slow_subscriber}": destination.slow_subscriber != "wait",
+        f"redeliveries_max = {destination.redeliveries_max:,}": destination.redeliveries_max,
+        f"redelivery_delay = {delay_s:g} s": delay_s,
+        "last_value": destination.last_value,
+        "no dead letters": not destination.buries and not destination.name.startswith("_"),
+    }
+    return [text for text, holds in told.items() if holds]
+
+
+def _facts(found: Destination) -> list[tuple[str, str]]:
+    counted = ("messages", "in_flight", "delayed", "producers", "consumers", "messages_in", "messages_out", "settled",
+               "rejected", "expired", "dead", "damaged")  # fmt: skip
+    return [
+        ("name", found.name),
+        ("kind", found.kind),
+        ("options", ", ".join(notes(found)) or "the usual"),
+        *((name.replace("_", " "), f"{getattr(found, name):,}") for name in counted),
+        ("stored", output.human_bytes(found.bytes)),
+        ("blocked", found.blocked or "no"),
+        *(
+            (
+                f"subscription {each.name or '(unnamed)'}",
+                f"{'durable' if each.durable else 'volatile'}{', shared' if each.shared else ''}, "
+                f"{failure.plural(each.messages, 'message')}, {failure.plural(each.consumers, 'consumer')}"
+                + (f", selector {each.selector}" if each.selector else "")
+                + (f", {each.dropped:,} dropped" if each.dropped else ""),
+            )
+            for each in (found.subscriptions if found.kind == "topic" else ())
+        ),
+    ]

@@ -1,0 +1,14 @@
+"""Times as they are written on a command line: `90`, `90s`, `15min`, `2h`, `3d`."""
+import re
+
+from angarium.cli.failure import EXIT_USAGE, Failure
+
+_UNITS_S = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|)")
+
+
+def parse_seconds(option: str, text: str) -> float:
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or len(text) > 20:
+        raise Failure(f"{option} {text!r}: use a number with s, min, h or d, as in 90s or 2h", EXIT_USAGE)
+    return float(found[1]) * _UNITS_S[found[2]]

@@ -1,0 +1,47 @@
+"""How much all destinations of a node may hold together, and whether they hold more.
+
+What each destination holds is noted whenever something of it has been written, so the totals cost one subtraction and
+one addition. Past a limit all producers are blocked, until it has come down to `LOW_SHARE`. What is delayed, and what
+lies in streams, does not count.
+"""
+from angarium.core.destination.destination import Destination
+from angarium.core.destination.limits import LOW_SHARE
+
+CODE = "node-full"
+
+
+class NodeLimits:
+    def __init__(self, *, messages_max: int, bytes_max: int) -> None:
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
+        self._held: dict[int, tuple[int, int]] = {}  # destination -> messages, bytes
+        self.messages = 0
+        self.bytes = 0
+        self.reason = ""  # why nothing more fits; empty if something does
+
+    @property
+    def is_set(self) -> bool:
+        return bool(self._messages_max or self._bytes_max)
+
+    def note(self, destination: Destination) -> None:
+        if self.is_set:
+            messages, stored_bytes = destination.publishing.limits.count(), destination.log.stored_bytes
+            before = self._held.get(destination.identity, (0, 0))
+            self._held[destination.identity] = (messages, stored_bytes)
+            self.messages += messages - before[0]
+            self.bytes += stored_bytes - before[1]
+
+    def forget(self, identity: int) -> None:
+        messages, stored_bytes = self._held.pop(identity, (0, 0))
+        self.messages -= messages
+        self.bytes -= stored_bytes
+
+    def has_changed(self) -> bool:
+        """Look at the totals; True if `reason` came or went."""
+        before, share = self.reason, LOW_SHARE if self.reason else 1.0
+        self.reason = ""
+        if self._messages_max and self.messages > self._messages_max * share - (share == 1.0):
+            self.reason = f"the node holds {self.messages:,} messages, and node_messages_max is {self._messages_max:,}"
+        elif self._bytes_max and self.bytes > self._bytes_max * share - (share == 1.0):
+            self.reason = f"the node holds {self.bytes:,} bytes, and node_bytes_max is {self._bytes_max:,}"
+        return bool(before) != bool(self.reason)

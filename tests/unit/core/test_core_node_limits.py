@@ -1,0 +1,93 @@
+"""Goal: what all destinations hold together has a limit; past it every producer is blocked, well below it none is."""
+from random import Random
+
+import pytest
+
+from angarium.core.destination.events import DestinationSettings
+from angarium.core.wire import frames
+from tests.unit.core.core_manager import Producer, World
+
+
+def signals(producer: Producer) -> list[str]:
+    sent = [frame for frame, _ in producer.world.sent.get(producer.session, [])]
+    return [type(frame).__name__ for frame in sent if isinstance(frame, frames.Block | frames.Unblock)]
+
+
+def test_all_producers_are_blocked_and_unblocked_well_below() -> None:
+    world = World(DestinationSettings(node_messages_max=10))
+    a, b = world.locate("a"), world.locate("b")
+    one, other, consumer = world.producer(a), world.producer(b), world.consumer(a, credit=20)
+    one.publish(*[b"x"] * 6)
+    other.publish(*[b"x"] * 3)
+    assert signals(one) == signals(other) == []
+    other.publish(b"x", b"x")
+    assert signals(one) == signals(other) == ["Block"]
+    block = world.last(one.session, frames.Block)
+    assert block.code == "node-full" and "node_messages_max is 10" in block.reason
+    assert other.confirmed == 5, "what was sent stays accepted"
+    late = world.producer(world.locate("c"))
+    assert signals(late) == ["Block"]
+    consumer.settle((0, 2))
+    assert signals(one) == ["Block"], "9 of 10 are there"
+    consumer.settle((2, 3))
+    assert signals(one) == signals(other) == signals(late) == ["Block", "Unblock"]
+    assert [report.code for report in world.reports] == ["node-full", "node-not-full"]
+
+
+def test_bytes_count_as_well() -> None:
+    world = World(DestinationSettings(node_bytes_max=10_000))
+    producer = world.producer(world.locate("q"))
+    producer.publish(bytes(5_000))
+    assert signals(producer) == []
+    producer.publish(bytes(5_000))
+    assert signals(producer) == ["Block"]
+    assert "node_bytes_max" in world.last(producer.session, frames.Block).reason
+
+
+@pytest.mark.parametrize("way", ["purge", "remove", "restart"])
+def test_purging_removing_and_restarting_are_noticed(way: str) -> None:
+    world = World(DestinationSettings(node_messages_max=5))
+    world.queue_with(6, name="full")
+    producer = world.producer(world.locate("other"))
+    assert signals(producer) == ["Block"]
+    if way == "restart":
+        world = world.restarted()
+        producer = world.producer(world.locate("other"))
+        assert signals(producer) == ["Block"]
+    world.request("destination.remove" if way == "remove" else "destination.purge", name="full")
+    assert signals(producer) == ["Block", "Unblock"]
+
+
+def test_a_purge_and_a_commit_unblock_a_destination_that_was_full() -> None:
+    world = World()
+    world.request("destination.create", name="q", kind="queue", messages_max=2)
+    producer = world.producer(world.locate("q"))
+    producer.publish(b"1", b"2", b"3")
+    assert signals(producer) == ["Block"]
+    world.request("destination.purge", name="q")
+    assert signals(producer) == ["Block", "Unblock"]
+    producer.publish(b"1", b"2", b"3")
+    consumer = world.consumer(world.locate("q"))
+    commit = frames.TransactionCommit(1, [], [(producer.destination, consumer.number, [(3, 6)])])
+    world.frame(consumer.session, 0, commit)
+    assert world.last(consumer.session, frames.Committed).number == 1
+    assert signals(producer) == ["Block", "Unblock"] * 2
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_running_totals_are_the_sums(seed: int) -> None:
+    random = Random(seed)
+    world = World(DestinationSettings(node_messages_max=1 << 40))
+    queues = [world.locate(f"q{n}") for n in range(4)]
+    producers, consumers = [world.producer(q) for q in queues], [world.consumer(q, credit=10_000) for q in queues]
+    settled = [0] * 4
+    for _ in range(60):
+        at = random.randrange(4)
+        if random.random() < 0.6:
+            producers[at].publish(*[b"x"] * random.randint(1, 5))
+        elif settled[at] < len(consumers[at].positions):
+            low, settled[at] = settled[at], random.randint(settled[at] + 1, len(consumers[at].positions))
+            random.choice([consumers[at].settle, consumers[at].reject])((low, settled[at]))
+    limits, destinations = world.manager.node_limits, world.manager.destinations.values()
+    assert limits.messages == sum(d.publishing.limits.count() for d in destinations)
+    assert limits.bytes == sum(d.log.stored_bytes for d in destinations)
