@@ -4,7 +4,7 @@
 without it a test takes each step itself. The invariants are checked after every event.
 """
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from angarium.core.destination.destination import Destination
@@ -380,13 +380,19 @@ class Consumer:
         self.settle(*ranges, outcome=Outcome.REJECT)
 
     def resume(
-        self, held: list[Range], *, credit: int | None = 1_000, next_position: int = -1, world: World | None = None
+        self,
+        held: list[Range],
+        *,
+        credit: int | None = 1_000,
+        next_position: int = -1,
+        next_positions: Sequence[int] = (),
+        world: World | None = None,
     ) -> None:
         """Open again after a cut, with claims; then grant credit unless it is None."""
         self.world = world or self.world
         opening = frames.ConsumerOpen(
             self.number, "x", DestinationKind.ANY, self.subscription, Start.NEXT, 0, True, held, next_position,
-            **self._more,
+            **self._more, next_positions=list(next_positions),
         )  # fmt: skip
         self.world.frame(self.session, self.destination, opening)
         if credit is not None:

@@ -2,7 +2,7 @@
 priority the order in which one producer sent."""
 import pytest
 
-from angarium.core.wire.frames import DestinationKind
+from angarium.core.wire.frames import ConsumerOpened, DestinationKind
 from tests.unit.core.core_manager import World
 from tests.unit.core.core_messages import columns
 
@@ -79,3 +79,18 @@ def test_a_priority_used_for_the_first_time_after_a_subscription_was_opened_reac
     subscriber.close()
     world.producer(topic).publish(b"lazy", columns=columns(priorities=[1]))
     assert world.restarted().consumer(topic, subscription="s").bodies[-1] == b"lazy"
+
+
+def test_a_subscriber_that_resumes_after_a_restart_goes_on_in_every_priority() -> None:
+    """It is not durable: only its client knows how far it was, in each of them."""
+    world = World()
+    topic = world.locate("t", DestinationKind.TOPIC)
+    producer = world.producer(topic)
+    producer.publish(b"before", columns=columns(priorities=[7]))
+    subscriber = world.consumer(topic)
+    opened = world.last(subscriber.session, ConsumerOpened)
+    world.end(subscriber.session, closed=False)
+    producer.publish(b"seven", b"four", b"nine", columns=columns(priorities=[7, 4, 9]))
+    world = world.restarted()
+    subscriber.resume([], next_position=opened.position, next_positions=opened.positions, world=world)
+    assert subscriber.bodies == [b"nine", b"seven", b"four"]

@@ -27,7 +27,7 @@ from angarium.core.errors import LocalProtocolError, RemoteProtocolError
 from angarium.core.ranges import Range, RangeSet
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
-from angarium.core.wire.frames import Outcome
+from angarium.core.wire.frames import LANE_BITS, Outcome
 
 PREFETCH_MAX = 100_000
 UNANSWERED_MAX = 64
@@ -58,8 +58,8 @@ class ConsumerWindow:
         self._seen: list[Range] = []  # of that, what the application had in its hands
         self._is_recover_sent = False  # on the present connection
         self._committing: RangeSet = RangeSet()  # of what is held: being settled by a commit
-        self._position_next = -1  # one past the highest received
-        self._position_start = -1  # until something is received: where the broker said that it begins
+        self._next_positions: dict[int, int] = {}  # by lane: one past the highest received ...
+        self._start_positions: dict[int, int] = {}  # ... and until then, where the broker said that it begins
         self._was_asked = False  # ConsumerOpen was sent, on whatever connection
         self._is_asked = False  # ConsumerOpen was sent on the present connection
         self.is_open = False  # ... and answered
@@ -88,12 +88,13 @@ class ConsumerWindow:
         # Resumed, the first credit says that all is told: it has to come, whatever it is.
         self._limit_max = 0 if resumed else self._limit_now()
         self._limit = _NO_LIMIT if resumed and not self.is_closing else self._limit_max
+        following = {**self._start_positions, **self._next_positions}
+        first = following.pop(0, -1)
         frame = frames.ConsumerOpen(
             self.number, request.destination, request.destination_kind, request.subscription, request.start,
             self._limit_max, resumed, list(self._known()) if resumed else [],
-            self._position_start if self._position_next < 0 else self._position_next,
-            b"", request.selector, request.shared, request.durable, request.no_local, request.exclusive,
-            b"", request.existing,
+            first, b"", request.selector, request.shared, request.durable, request.no_local, request.exclusive,
+            b"", request.existing, list(following.values()),
         )  # fmt: skip
         outlet.send(self.session, frame)
         for item in self._unanswered:
@@ -243,7 +244,7 @@ class ConsumerWindow:
         if not self._is_asked or self.is_open:
             raise self._violation("unexpected-frame", "opened, and did not ask to be")
         self.is_open = True
-        self._position_start = frame.position
+        self._start_positions = {p >> LANE_BITS: p for p in (*frame.positions, frame.position) if p >= 0}
         # What a commit settles may be lost because it was committed: its answer will tell.
         gone = [part for low, high in frame.lost for part in self._committing.gaps(low, high)]
         lost = [part for low, high in gone for part in self.held.remove(low, high)]
@@ -281,7 +282,8 @@ class ConsumerWindow:
                 self._gathered[Outcome.RETURN].add(a, b)
             self.flush(outlet)
             return
-        self._position_next = max(self._position_next, asked[-1][1])
+        lane, end = low >> LANE_BITS, asked[-1][1]
+        self._next_positions[lane] = max(end, self._next_positions.get(lane, 0))
         for a, b in fresh:
             self.held.add(a, b)
         self._tell_arrived(frame, batch, fresh, outlet)

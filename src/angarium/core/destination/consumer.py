@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from angarium.core.destination.fields import MessageFields
+from angarium.core.destination.log import Lane
 from angarium.core.ranges import RangeSet
 
 if TYPE_CHECKING:
@@ -36,13 +37,11 @@ class Consumer:
     def key(self) -> ConsumerKey:
         return self.session, self.number
 
-    @property
-    def position(self) -> int:
-        """Where its subscription goes on, if that is known only while it is here; else -1."""
-        if self.subscription.durable:
-            return -1
-        unclaimed = self.unclaimed.first() if self.unclaimed else None
-        return self.subscription.fresh_of(0) if unclaimed is None else unclaimed[0]
+    def position_in(self, lane: Lane) -> int:
+        """Where its subscription goes on in the lane. Not beyond what is durable: after a crash those positions may be
+        those of other messages."""
+        unclaimed = self.unclaimed.first_in(lane.base, lane.end) if self.unclaimed else None
+        return min(self.subscription.fresh_of(lane.number) if unclaimed is None else unclaimed[0], lane.readable)
 
     @property
     def credit(self) -> int:

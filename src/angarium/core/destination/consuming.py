@@ -74,9 +74,11 @@ class Consuming:
         return created, ended
 
     def _opened(self, consumer: Consumer, lost: list[Range]) -> ToSession:
-        # Not beyond what is durable: after a crash those positions may be those of other messages.
-        position = min(consumer.position, self._state.log.lanes[0].readable)
-        opened = frames.ConsumerOpened(consumer.number, lost, consumer.attachment, position)
+        # A durable subscription goes on where it was, whatever its consumers know of that.
+        lanes = {} if consumer.subscription.durable else self._state.log.lanes
+        positions = {number: consumer.position_in(lane) for number, lane in lanes.items()}
+        first = positions.pop(0, -1)
+        opened = frames.ConsumerOpened(consumer.number, lost, consumer.attachment, first, list(positions.values()))
         return ToSession(consumer.session, opened)
 
     def opened(self, consumer: Consumer, lost: list[Range]) -> list[Command]:

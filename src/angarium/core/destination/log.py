@@ -20,8 +20,8 @@ from enum import IntEnum
 from angarium.core.destination.gauge import ByteGauge
 from angarium.core.storage import DeleteRange, Operation, Put, Table, key_of, position_key
 from angarium.core.wire.batch import PRIORITY_DEFAULT, PRIORITY_MAX, Batch, Columns
+from angarium.core.wire.frames import LANE_BITS as LANE_BITS
 
-LANE_BITS = 56
 LANE_POSITIONS = 1 << LANE_BITS
 LANE_COUNT = PRIORITY_MAX + 1
 _FIGURES = struct.Struct(">QQ")

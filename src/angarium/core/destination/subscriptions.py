@@ -150,11 +150,13 @@ class Subscriptions:
         return self.add(subscription)
 
     def _go_on(self, subscription: Subscription, frame: ConsumerOpen) -> None:
-        """It goes on from what its client tells, as far as the log still reaches."""
+        """It goes on from what its client tells, as far as the log still reaches. A lane that it does not name is newer
+        than it."""
+        told = {lane_of(position): position for position in (*frame.next_positions, frame.next_position)}
         for lane in self._log.order:
             held = [(max(low, lane.first), min(high, lane.next)) for low, high in frame.held]
             held = [(low, high) for low, high in held if low < high]
-            following = frame.next_position if lane.number == lane_of(frame.next_position) else lane.next
+            following = told.get(lane.number, lane.base)
             fresh = min(max(following, lane.first, *(high for _, high in held)), lane.next)
             cursor = min([fresh, *(low for low, _ in held)])
             subscription.cursors[lane.number] = cursor

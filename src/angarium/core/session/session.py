@@ -24,7 +24,7 @@ from angarium.core.session.stream_links import FROM_BUS, FROM_CLIENT, StreamLink
 from angarium.core.session.waiting import WaitingBytes
 from angarium.core.session.watch_links import WatchLinks
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch, Columns
+from angarium.core.wire.batch import PRIORITY_MAX, Batch, Columns
 from angarium.core.wire.frames import Frame
 
 _NUMBER_MAX = (1 << 32) - 1
@@ -460,3 +460,5 @@ def _check_resume(frame: frames.ConsumerOpen) -> None:
         raise RemoteProtocolError("bad-range", f"consumer {frame.consumer} claims positions that cannot be")
     if not -1 <= frame.next_position <= _POSITION_MAX:
         raise RemoteProtocolError("bad-range", f"next position {frame.next_position} is out of range")
+    if len(frame.next_positions) > PRIORITY_MAX or any(not 0 <= p <= _POSITION_MAX for p in frame.next_positions):
+        raise RemoteProtocolError("bad-range", f"next positions {frame.next_positions[:12]} cannot be")

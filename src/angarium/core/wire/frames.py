@@ -16,6 +16,7 @@ import msgspec
 from angarium.core.ranges import Range
 
 PROTOCOL_VERSION = 1
+LANE_BITS = 56  # of a position; those above say of which lane it is: each priority that is used has one
 PORT_DEFAULT = 4560  # where clients look for a broker
 
 
@@ -235,6 +236,7 @@ class ConsumerOpen(Frame, frozen=True):
     exclusive: bool = False  # one consumer at a time; the others wait
     client: bytes = b""  # on the bus: the identity of the connection
     existing: bool = False  # the destination is not created if it does not exist
+    next_positions: list[int] = []  # as `next_position`, in the lanes beyond the first
 
 
 class ConsumerOpened(Frame, frozen=True):
@@ -243,6 +245,7 @@ class ConsumerOpened(Frame, frozen=True):
     lost: list[Range] = []  # held positions that are no longer this consumer's
     attachment: bytes = b""
     position: int = -1  # where a subscription that is not durable goes on: its client repeats it when it resumes
+    positions: list[int] = []  # the same, in the lanes beyond the first
 
 
 class Credit(Frame, frozen=True):
