@@ -105,6 +105,8 @@ def answer_settlements_before_durable(patch: pytest.MonkeyPatch) -> None:
 
     def mutant(self: Consuming, session: bytes, frame: frames.Settle, *, now: float) -> Any:
         commands = settle(self, session, frame, now=now)
+        if (session, frame.consumer) not in self._state.consumers:
+            return commands  # nobody is there to be answered
         return [ToSession(session, frames.Settled(frame.consumer, frame.number)), *commands]
 
     patch.setattr(Consuming, "settle", mutant)
