@@ -10,8 +10,9 @@ WAIT_S = 30.0
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """Ours, without what would change the command's behaviour, or make each start compile everything again."""
-    unwanted = ("ANGARIUM_", "PYTHONDONTWRITEBYTECODE")
+    """Ours, without what would change the command's behaviour, make each start compile everything again, or have
+    a make that is started by another make speak of directories first."""
+    unwanted = ("ANGARIUM_", "PYTHONDONTWRITEBYTECODE", "MAKE")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(unwanted)}
     return kept | {"NO_COLOR": "1", "PYTHONUNBUFFERED": "1"} | extra
 
