@@ -326,3 +326,17 @@ def test_a_repeated_confirm_is_harmless(bench: Bench) -> None:
     publish(bench, b"1")
     bench.clear().receive(frames.Confirm(1, 1), frames.Confirm(1, 1))
     assert len(bench.told) == 1
+
+
+def test_a_refusal_that_is_said_again_is_told_once() -> None:
+    bench = Bench().ready().with_session().with_producer()
+    bench.do(events.Publish(1, 1, gathered(b"a", b"b", b"c")))
+    refusal = frames.Refuse(1, 2, 3, "destination-full", "no room")
+    bench.receive(refusal)
+    assert [(told.first, told.last) for told in bench.told_of(events.Refused)] == [(2, 3)]
+    bench.reconnect()
+    bench.receive(frames.ProducerOpened(1, PRODUCER_ID, 3))
+    bench.receive(refusal)
+    bench.receive(frames.Confirm(1, 3))
+    assert bench.told_of(events.Refused) == []
+    assert not bench.told_of(events.ConnectionFailed)

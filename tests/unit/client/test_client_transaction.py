@@ -190,3 +190,13 @@ def test_positions_committed_are_not_handed_out_again(bench: Bench) -> None:
     arrived(bench)
     deliver(bench, 0, 2)
     assert arrived(bench) == []
+
+
+def test_the_answer_to_an_earlier_sending_will_do_and_the_second_answer_is_ignored(bench: Bench) -> None:
+    commit(bench, b"a")
+    bench.reconnect()
+    bench.receive(frames.Committed(1))  # before producers and consumers are open again
+    assert bench.told[-1] == events.Committed(1)
+    bench.receive(frames.Committed(1))
+    assert len(bench.told_of(events.Committed)) == 1
+    assert not bench.told_of(events.ConnectionFailed)

@@ -1,7 +1,7 @@
 """Delivery delay: not before its time, soon after it, across restarts, once."""
 import msgspec
 
-from angarium.core.destination.events import DestinationSettings
+from angarium.core.destination.events import DelayedRead, DestinationSettings, ReadDelayed
 from angarium.core.wire.batch import MessageColumns
 from tests.unit.core.core_manager import World
 
@@ -158,3 +158,37 @@ def test_a_value_that_somebody_holds_is_not_taken_away() -> None:
     assert consumer.settled[-1].lost == []
     consumer.credit(10)
     assert consumer.bodies == [b"1.10", b"1.12"]
+
+
+def test_what_was_due_before_it_was_durable_comes_when_it_is() -> None:
+    world = World()
+    queue = world.locate("q")
+    consumer, producer = world.consumer(queue), world.producer(queue)
+    world.auto = False  # the disk is slow
+    producer.publish(b"soon", columns=delayed(world, 0.01))
+    world.advance(1.0)
+    assert not world.reads, "there is nothing to be found yet"
+    world.run_disk()
+    world.advance(1.0)
+    world.run_disk()
+    assert consumer.bodies == [b"soon"]
+
+
+def test_what_becomes_durable_during_a_read_is_waited_for() -> None:
+    world = World()
+    queue = world.locate("q")
+    consumer, producer = world.consumer(queue), world.producer(queue)
+    producer.publish(b"first", columns=delayed(world, 1.0))
+    world.auto = False
+    world.advance(1.5)
+    read = world.reads.popleft()
+    assert isinstance(read, ReadDelayed)
+    found = world.disk.read_delayed(read)
+    producer.publish(b"second", columns=delayed(world, 1.0))
+    world.run_disk()
+    world.tell(DelayedRead(read.token, found))
+    world.auto = True
+    world.run_disk()
+    assert consumer.bodies == [b"first"]
+    world.advance(2.0)
+    assert consumer.bodies == [b"first", b"second"]

@@ -210,3 +210,33 @@ def test_what_is_on_its_way_to_the_dead_message_queue_makes_no_others_die() -> N
     world.auto = True
     world.run_disk()
     assert world.consumer(queue).bodies == [b"3", b"4", b"5"]
+
+
+def test_a_refusal_is_told_when_it_is_durable_and_again_to_whoever_did_not_hear_it() -> None:
+    world = World()
+    queue = limited(world, messages_max=3, over_limit="refuse")
+    producer = world.producer(queue)
+    world.auto = False
+    producer.publish(b"1", b"2", b"3", b"4", b"5")
+    assert world.received(producer.session, frames.Refuse) == []
+    world.end(producer.session, closed=False)
+    world.run_disk()
+    assert world.received(producer.session, frames.Refuse) == [], "nobody is there"
+    world.auto = True
+    for after in (world, world.restarted()):
+        producer.resume(world=after, session=after.session())
+        sent = [frame for frame, _ in after.sent[producer.session] if isinstance(frame, frames.Refuse | frames.Confirm)]
+        refusal, confirm = sent
+        assert isinstance(refusal, frames.Refuse) and (refusal.first, refusal.last) == (4, 5)
+        assert confirm == frames.Confirm(producer.number, 5)
+        after.end(producer.session, closed=False)
+
+
+def test_a_full_destination_blocks_after_a_restart() -> None:
+    world = World()
+    queue = limited(world, messages_max=3)
+    producer = world.producer(queue)
+    producer.publish(b"1", b"2", b"3")
+    world = world.restarted()
+    producer.resume(world=world, session=world.session())
+    assert signals(producer) == ["Block"]

@@ -5,9 +5,7 @@ test_core_session_table."""
 import pytest
 
 from angarium.core.ids import GLOBAL_ID_BYTES
-from angarium.core.session.events import (
-    SessionSettings,
-)
+from angarium.core.session.events import FromBus, SessionSettings
 from angarium.core.wire import frames
 from angarium.core.wire.batch import pack
 from angarium.core.wire.frames import PROTOCOL_VERSION, DestinationKind, Outcome
@@ -334,3 +332,16 @@ def test_whatever_is_under_way_when_a_connection_ends_comes_to_its_end(state: st
         assert destination.consumers == {}
         assert destination.producers.attached() == []
         assert not [s for s in destination.subscriptions if s.parking]
+
+
+def test_an_abort_of_a_commit_sent_over_an_earlier_connection_is_not_passed_on() -> None:
+    """Sent again over this one, the same commit may well be done."""
+    node = Node()
+    first = node.connect()
+    first.send(frames.SessionOpen(b"", True))
+    identity = first.last(frames.SessionOpened).identity
+    late = frames.Aborted(1, "messages-lost", "gone", attachment=b"an earlier one")
+    node.tell(FromBus(identity, late, b""))
+    assert first.received(frames.Aborted) == []
+    first.send(frames.Commit(1, [], [(1, [(0, 1)])]))
+    assert first.last(frames.Aborted).code == "destination-removed"

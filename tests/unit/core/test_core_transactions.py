@@ -199,3 +199,33 @@ def test_the_last_commit_is_forgotten_with_its_session() -> None:
     assert len(world.disk.tables[Table.TRANSACTION]) == 1, "one that was cut off may ask again"
     world.frame(session, 0, frames.SessionEnded(closed=True))
     assert len(world.disk.tables[Table.TRANSACTION]) == 0
+
+
+def test_a_producer_that_comes_back_is_not_confirmed_before_the_commit_is_durable() -> None:
+    world = World()
+    session, consumer, out, _ = bank(world)
+    world.auto = False
+    Transaction(world, session, 1).publish(out, b"a").settle(consumer, (0, 1)).commit()
+    out.resume()
+    assert world.received(session, frames.Confirm) == []
+    world.run_disk()
+    assert answers(world, session) == [frames.Committed(1)]
+
+
+def test_a_commit_that_makes_room_unblocks() -> None:
+    world = World()
+    world.request("destination.create", name="in", kind="queue", messages_max=3)
+    session, consumer, _, _ = bank(world)
+    late = world.producer(consumer.destination)
+    assert [type(frame) for frame, _ in world.sent[late.session]][-1] is frames.Block
+    Transaction(world, session, 1).settle(consumer, (0, 3)).commit()
+    assert world.received(late.session, frames.Unblock) != []
+
+
+def test_an_abort_says_to_which_sending_it_answers() -> None:
+    world = World()
+    session = world.session()
+    lost = [(99, 1, [(0, 1)])]
+    world.frame(session, 0, frames.TransactionCommit(1, [], lost, b"here"))
+    (aborted,) = answers(world, session)
+    assert isinstance(aborted, frames.Aborted) and aborted.attachment == b"here"

@@ -223,15 +223,17 @@ class ProducerWindow:
                 f"refused {frame.first} to {frame.last}; unconfirmed are {self.confirmed + 1} to "
                 f"{self._sequence_next - 1}",
             )
-        if not self._refused.gaps(frame.first, frame.last + 1):
-            return  # told again after a reconnection, in case it had not been heard
-        self._refused.add(frame.first, frame.last + 1)
+        # What was refused before a reconnection is said again: only what is in flight, and not refused, is new.
+        shared = [(max(frame.first, item.first), min(frame.last, item.last) + 1) for item in self._in_flight]
+        news = RangeSet(part for low, high in shared if low < high for part in self._refused.gaps(low, high))
+        for low, high in news:
+            self._refused.add(low, high)
         cost, count = self._finish()
-        outlet.tell(
-            events.Refused(
-                self.session, self.number, frame.first, frame.last, frame.code, frame.reason, cost, count
+        for low, high in news:
+            outlet.tell(
+                events.Refused(self.session, self.number, low, high - 1, frame.code, frame.reason, cost, count)
             )
-        )
+            cost = count = 0
         self.pump(outlet)
 
     def on_block(self, frame: frames.Block, outlet: Outlet) -> None:

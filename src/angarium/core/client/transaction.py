@@ -96,7 +96,10 @@ class TransactionWindow:
     # -- from the broker -------------------------------------------------------------------------
 
     def on_committed(self, frame: frames.Committed, outlet: Outlet) -> None:
-        self._check_answer("committed", frame.number)
+        if frame.number < self._number or (frame.number == self._number and not self._is_active):
+            return  # it was sent again, and each sending is answered
+        # The answer to an earlier sending is as good: it is durable.
+        self._check_answer("committed", frame.number, self._was_sent)
         for producer, _, _ in self._batches:
             producer.committed()
         settles = self._settles
@@ -106,12 +109,12 @@ class TransactionWindow:
         outlet.tell(events.Committed(self._session))
 
     def on_aborted(self, frame: frames.Aborted, outlet: Outlet) -> None:
-        self._check_answer("aborted", frame.number)
+        self._check_answer("aborted", frame.number, self._is_sent)
         self._abort(frame.code, frame.reason, outlet)
 
-    def _check_answer(self, what: str, number: int) -> None:
-        if not self._is_sent or number != self._number:
-            known = f"commit {self._number} is unanswered" if self._is_sent else "nothing was to be committed"
+    def _check_answer(self, what: str, number: int, is_sent: bool) -> None:
+        if not is_sent or number != self._number:
+            known = f"commit {self._number} is unanswered" if is_sent else "nothing was to be committed"
             reason = f"session {self._session}: broker {what} number {number}, and {known}"
             raise RemoteProtocolError("bad-number", reason)
 

@@ -3,6 +3,7 @@
     Publish --due later--> DELAYED table, by time --Tick--> ReadDelayed --DelayedRead--> one write: out of the table,
                                                                                           into the log
 
+Only what is durable is waited for: a read that came before it would not find it, and nobody would look again.
 They get their positions when they are moved, behind what is there. So they cost no memory while they wait, survive
 a restart, and expire or are selected as if they had been published when they became due.
 """
@@ -23,22 +24,32 @@ class Delays:
         self.next_ms: int | None = None  # when the next one is due, or earlier
         self._number = 0  # of the last one that was put: keeps keys apart
         self._is_moving = False  # a read, or the write that follows it, is under way
+        self._unwritten = 0  # writes that put something into the table and are under way
+        self._noted_ms: int | None = None  # became durable since the last read was asked for: the earliest of them
 
     def restore(self, count: int, wall_ms: int) -> None:
         if count:
             self.count, self.next_ms = count, 0
             self._number = wall_ms << 20  # beyond all that were given out before
 
-    def hold(self, batch: Batch, dues_ms: list[int]) -> list[Operation]:
-        """Keep the messages, each until its time."""
+    def hold(self, batch: Batch, dues_ms: list[int], pending: PendingWrite) -> list[Operation]:
+        """Keep the messages, each until its time; once `pending` is written, `held` has to be told."""
         operations: list[Operation] = []
         for due_ms in sorted(set(dues_ms)):
             part = batch.select([index for index, due in enumerate(dues_ms) if due == due_ms])
             self._number += 1
             operations.append(Put(Table.DELAYED, delayed_key(self._state.identity, due_ms, self._number), part.data))
-            self.next_ms = due_ms if self.next_ms is None else min(self.next_ms, due_ms)
+        if pending.held_ms is None:
+            self._unwritten += 1
+        pending.held_ms = _earlier(pending.held_ms, min(dues_ms))
         self.count += batch.count
         return [*operations, self._figure()]
+
+    def held(self, due_ms: int) -> None:
+        """Some are durable, the first of them due then."""
+        self._unwritten -= 1
+        self._noted_ms = _earlier(self._noted_ms, due_ms)
+        self.next_ms = _earlier(self.next_ms, due_ms)
 
     def _figure(self) -> Operation:
         return log_put(self._state.identity, LogField.DELAYED, self.count)
@@ -53,7 +64,7 @@ class Delays:
     def tick(self, now: float) -> list[Command]:
         if self.next_ms is None or self._is_moving or self._state.wall_ms(now) < self.next_ms:
             return []
-        self._is_moving = True
+        self._is_moving, self._noted_ms = True, None
         identity = self._state.identity
         return [ReadDelayed(self._state.read_token(PendingDelayed(identity)), identity, READ_BYTES_MAX)]
 
@@ -63,13 +74,15 @@ class Delays:
         wall_ms = self._state.wall_ms(now)
         times = [int.from_bytes(key[8:16], "big") for key, _ in event.items]
         count = sum(due_ms <= wall_ms for due_ms in times)
-        self.next_ms = times[count] if count < len(times) else (0 if count else None)
+        is_empty = not count and not times and self._noted_ms is None and not self._unwritten
+        self.next_ms = _earlier(times[count] if count < len(times) else (0 if count else None), self._noted_ms)
         self._is_moving = count > 0
         if not count:
+            self.count = 0 if is_empty else self.count  # what could not be read was not counted
             return [], []
         pending.moved = True
         batches = [Batch.trusted(data) for _, data in event.items[:count] if data]
-        self.count = max(0, self.count - sum(batch.count for batch in batches)) if self.next_ms is not None else 0
+        self.count = max(0, self.count - sum(batch.count for batch in batches))
         low, high = event.items[0][0], event.items[count - 1][0] + b"\0"
         return batches, [DeleteRange(Table.DELAYED, low, high), self._figure()]
 
@@ -77,6 +90,10 @@ class Delays:
         """What was due is in the log, and no longer in the table: go on with what else there is."""
         self._is_moving = False
         return self.tick(now)
+
+
+def _earlier(one_ms: int | None, other_ms: int | None) -> int | None:
+    return min((ms for ms in (one_ms, other_ms) if ms is not None), default=None)
 
 
 def delayed_key(destination: int, due_ms: int, number: int) -> bytes:

@@ -104,7 +104,8 @@ class Destination:
             case frames.Recover():
                 return self.consuming.recover(session, frame, now=now)
             case frames.ProducerOpen():
-                return self.publishing.open(session, frame, now=now)
+                # After a restart nobody has looked yet whether it is full.
+                return self.publishing.open(session, frame, now=now) + self._keep_blocked()
             case frames.ConsumerOpen():
                 return self.consuming.open(session, frame, now=now)
             case frames.Stall(stalled):
@@ -126,12 +127,18 @@ class Destination:
 
     def written(self, pending: PendingWrite, *, now: float) -> list[Command]:
         commands: list[Command] = list(pending.answers)
+        if pending.refused is not None:  # before the confirm, which may go beyond
+            commands += self.publishing.refused(*pending.refused)
         if pending.confirmed is not None:
             commands += self.publishing.confirmed(*pending.confirmed)
+        for identity, sequence in pending.sent:
+            self.producers.confirm(identity, sequence)
         if pending.settled is not None:
             commands += self.consuming.settled(*pending.settled, pending.lost)
         if pending.noted is not None:
             commands += self.dispatch.noted(pending.noted)
+        if pending.held_ms is not None:
+            self.publishing.delays.held(pending.held_ms)
         if pending.moved:
             commands += self.publishing.delays.moved(now)
         if pending.opened is not None:
@@ -141,9 +148,8 @@ class Destination:
             commands += self._supersede(pending.superseded) + self._keep_limits()
             # A subscription may begin, or have ended, beyond what was written.
             commands += self.state.freed()
-        elif self.publishing.is_full:
-            commands += self.publishing.set_blocked(CODE, self.publishing.limits.reason())
-        return commands
+        # Whatever is settled or buried is so in a write, and makes room.
+        return commands + self._keep_blocked()
 
     def stream_damaged(self, position: int, reason: str) -> list[Command]:
         """The message is there, its stream cannot be read: it goes to the dead message queue, and its stream with it.
@@ -182,11 +188,18 @@ class Destination:
         elif record.over_limit == "oldest":
             touched = limits.doom_oldest()
         elif record.over_limit == "block":
-            commands = self.publishing.set_blocked(CODE, limits.reason())
+            return self._keep_blocked()
         for subscription in touched:
             commands += self.consuming.save(subscription, PendingWrite(), patient=True)
             commands += self.dispatch.pump(subscription)
         return commands
+
+    def _keep_blocked(self) -> list[Command]:
+        if not self.publishing.limits.is_set or self.record.over_limit != "block":
+            return []
+        if self.record.slow_subscriber == "drop" and not self.state.is_queue:
+            return []
+        return self.publishing.set_blocked(CODE, self.publishing.limits.reason())
 
     # -- administration ------------------------------------------------------------------------------
 

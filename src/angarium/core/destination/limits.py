@@ -5,6 +5,7 @@
                  "oldest"   the oldest messages that nobody holds go to the dead message queue
     slow_subscriber = "drop"   of a topic: a subscription that is behind by more loses its oldest messages, counted
 
+What is not yet due is not counted, and comes into the log whatever the limit is: it was accepted before.
 What is counted of a queue are its unsettled messages; of a topic, what its slowest subscriber still has to settle.
 """
 from angarium.core.destination.events import Command, ToSession

@@ -360,7 +360,7 @@ class MessageManager:
         commands += pending.answers if destination is None else destination.written(pending, now=now)
         if destination is not None:
             self.node_limits.note(destination)
-            if pending.moved:
+            if pending.moved or pending.held_ms is not None:
                 self._note_deadline(destination)
         for other in pending.others:
             commands += self._written(other, now)

@@ -6,6 +6,7 @@ from angarium.core.destination.consumer import Consumer
 from angarium.core.destination.events import ToSession
 from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.log import Lane
+from angarium.core.destination.producers import Refusal
 from angarium.core.destination.subscription import Subscription
 from angarium.core.ranges import Range
 from angarium.core.wire.batch import Batch
@@ -31,12 +32,15 @@ class PendingWrite:
     created: int = 0  # a destination that exists from now on
     arrived: list[Arrival] = field(default_factory=list)
     confirmed: tuple[bytes, int] | None = None  # producer identity, sequence
+    refused: tuple[bytes, Refusal] | None = None  # producer identity, what is to be told before the confirm
+    sent: list[tuple[bytes, int]] = field(default_factory=list)  # the same in a transaction, which answers for them
     opened: Consumer | None = None  # may be told so and delivered to, unless it has gone meanwhile
     settled: tuple[Consumer, int] | None = None  # who is to be told that this settlement is durable
     noted: Subscription | None = None  # how far it has delivered is known to the disk
     lost: list[Range] = field(default_factory=list)  # what either of them claimed in vain
     gone: list[bytes] = field(default_factory=list)  # streams that no message holds any more
     superseded: list[int] = field(default_factory=list)  # positions of which there is a later value
+    held_ms: int | None = None  # it keeps messages until they are due; when the first of them is
     moved: bool = False  # what was due is in the log now
     committed: tuple[bytes, int] | None = None  # session, number of its transaction
     others: list["PendingWrite"] = field(default_factory=list)  # of other destinations, in the same write

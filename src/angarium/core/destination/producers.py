@@ -45,13 +45,15 @@ class Producer:
         head = _RECORD.pack(self.accepted, self.used_ms, len(self.client)) + self.client
         return head + msgspec.msgpack.encode(self.refusals) if self.refusals else head
 
-    def refuse(self, first: int, last: int, code: str, reason: str) -> None:
-        self.refusals = [*self.refusals[1 - _REFUSALS_MAX :], Refusal(first, last, code, reason)]
+    def refuse(self, refusal: Refusal) -> None:
+        self.refusals = [*self.refusals[1 - _REFUSALS_MAX :], refusal]
 
     def unheard(self, confirmed: int) -> list[Refusal]:
-        """What its client, to whom this much is confirmed, may not have heard of; the rest is forgotten."""
+        """What its client, to whom this much is confirmed, may not have heard of, and is durable; what it has heard is
+        forgotten."""
         self.refusals = [refusal for refusal in self.refusals if refusal.last > confirmed]
-        return [msgspec.structs.replace(r, first=max(r.first, confirmed + 1)) for r in self.refusals]
+        durable = [refusal for refusal in self.refusals if refusal.last <= self.confirmed]
+        return [msgspec.structs.replace(refusal, first=max(refusal.first, confirmed + 1)) for refusal in durable]
 
 
 class ProducerTable:
@@ -123,6 +125,9 @@ class ProducerTable:
     def get(self, session: bytes, number: int) -> Producer | None:
         numbers = self._by_session.get(session)
         return None if numbers is None else numbers.get(number)
+
+    def find(self, identity: bytes) -> Producer | None:
+        return self._by_identity.get(identity)
 
     def client_of(self, identity: bytes) -> bytes:
         """Whose producer it is, as far as that is known."""

@@ -12,7 +12,7 @@ from angarium.core.destination.events import Command, DelayedRead, ToSession
 from angarium.core.destination.limits import Limits
 from angarium.core.destination.log import split_by_lane
 from angarium.core.destination.pending import Arrival, PendingWrite
-from angarium.core.destination.producers import Producer
+from angarium.core.destination.producers import Producer, Refusal
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.windows import DeduplicationWindow, LastValues
 from angarium.core.errors import Rejected
@@ -86,31 +86,37 @@ class Publishing:
         producer.accepted = batch.last_sequence
         producer.used_ms = state.wall_ms(now)
         if (refusal := state.streams.refusal(state.identity, batch)) is not None:
-            producer.refuse(batch.first_sequence, batch.last_sequence, *refusal)
-            refused = frames.Refuse(frame.producer, batch.first_sequence, batch.last_sequence, *refusal)
+            pending = self._refuse(producer, Refusal(batch.first_sequence, batch.last_sequence, *refusal))
             noted = Put(Table.PRODUCER, key_of(state.identity, producer.identity), producer.record())
-            return [state.write([noted], PendingWrite(answers=[ToSession(session, refused)]))]
-        pending = PendingWrite(confirmed=(producer.identity, producer.accepted))
-        commands, taken = self._refuse_beyond_limit(session, producer, batch)
-        operations = self.take(taken, pending, now=now) if taken is not None else []
+            return [state.write([noted], pending)]
+        room = self.limits.room() if self.limits.refuses() else batch.count
+        if room < batch.count:
+            reason = self.limits.reason() or f"{state.record.name!r} has room for {room} of {batch.count} messages"
+            pending = self._refuse(producer, Refusal(batch.sequence(room), batch.last_sequence, limits.CODE, reason))
+        else:
+            pending = PendingWrite(confirmed=(producer.identity, producer.accepted))
+        operations = self.take(batch.slice(0, room) if room < batch.count else batch, pending, now=now) if room else []
         operations.append(Put(Table.PRODUCER, key_of(state.identity, producer.identity), producer.record()))
-        commands.append(state.write(operations, pending))
+        commands: list[Command] = [state.write(operations, pending)]
         if state.record.confirm == "memory":
+            if pending.refused is not None:
+                commands += self.refused(*pending.refused)
             commands += self.confirmed(producer.identity, producer.accepted)
         return commands
 
-    def _refuse_beyond_limit(
-        self, session: bytes, producer: Producer, batch: Batch
-    ) -> tuple[list[Command], Batch | None]:
-        """What of the batch there is room for, and the refusal of the rest."""
-        room = self.limits.room() if self.limits.refuses() else batch.count
-        if room >= batch.count:
-            return [], batch
-        first, last = batch.sequence(room), batch.last_sequence
-        reason = self.limits.reason() or f"{self._state.record.name!r} has room for {room} of {batch.count} messages"
-        producer.refuse(first, last, limits.CODE, reason)
-        refused = frames.Refuse(producer.number, first, last, limits.CODE, reason)
-        return [ToSession(session, refused)], batch.slice(0, room) if room else None
+    def _refuse(self, producer: Producer, refusal: Refusal) -> PendingWrite:
+        """It is noted, and told once it is durable: else the message could be stored after a crash, when it is sent
+        again, or its refusal be lost with a connection, and never told."""
+        producer.refuse(refusal)
+        return PendingWrite(confirmed=(producer.identity, producer.accepted), refused=(producer.identity, refusal))
+
+    def refused(self, identity: bytes, refusal: Refusal) -> list[Command]:
+        """To whoever has the producer open by now, unless it was told when it opened."""
+        producer = self._state.producers.find(identity)
+        if producer is None or producer.session is None or producer.confirmed >= refusal.last:
+            return []
+        refused = frames.Refuse(producer.number, refusal.first, refusal.last, refusal.code, refusal.reason)
+        return [ToSession(producer.session, refused)]
 
     def check_room(self, batch: Batch) -> None:
         """Raise Rejected if the messages would be refused: nothing changes."""
@@ -123,7 +129,8 @@ class Publishing:
     def committed(self, producer: Producer, batch: Batch, pending: PendingWrite, *, now: float) -> list[Operation]:
         """The messages are part of a transaction: they are answered with it."""
         state = self._state
-        producer.accepted = producer.confirmed = batch.last_sequence
+        producer.accepted = batch.last_sequence
+        pending.sent.append((producer.identity, batch.last_sequence))
         producer.used_ms = state.wall_ms(now)
         noted = Put(Table.PRODUCER, key_of(state.identity, producer.identity), producer.record())
         return [*self.take(batch, pending, now=now), noted]
@@ -140,7 +147,7 @@ class Publishing:
             wall_ms = self._state.wall_ms(now)
             later = [index for index, due in enumerate(dues_ms) if due > wall_ms]
             if later:
-                operations += self.delays.hold(rest.select(later), [dues_ms[index] for index in later])
+                operations += self.delays.hold(rest.select(later), [dues_ms[index] for index in later], pending)
             due = [index for index, due in enumerate(dues_ms) if due <= wall_ms]
             rest = rest.select(due) if due else None
         return operations + self.append(rest, pending) if rest is not None else operations

@@ -244,7 +244,7 @@ class Session:
         if at != len(payload):
             raise RemoteProtocolError("bad-frame", f"Commit {frame.number} has {len(payload) - at} bytes too many")
         settles = [(self._usable(self._consumers.get(number)), number, ranges) for number, ranges in frame.settles]
-        commit = frames.TransactionCommit(frame.number, publishes, settles)
+        commit = frames.TransactionCommit(frame.number, publishes, settles, self._attachment)
         return [ToBus(self.identity, 0, commit, payload)]
 
     def _usable(self, link: Link | None) -> int:
@@ -355,10 +355,13 @@ class Session:
                 if link is None or link.state is not LinkState.OPEN:
                     return []
                 self._confirmed(number, sequence)
-            case frames.Block(number) | frames.Unblock(number):
+            case frames.Block(number) | frames.Unblock(number) | frames.Refuse(number):
                 link = self._producers.get(number)
                 if link is None or link.state is not LinkState.OPEN:
                     return []
+            case frames.Aborted(attachment=attachment):
+                if attachment != self._attachment:
+                    return []  # it was sent over an earlier connection; sent again over this one, it may be committed
             case frames.Settled(number) | frames.Recovered(number):
                 if number not in self._consumers:
                     return []

@@ -72,7 +72,8 @@ class Transactions:
         try:
             plan = self._check(session, frame, payload)
         except Rejected as refusal:
-            return [ToSession(session, frames.Aborted(frame.number, refusal.code, refusal.reason))]
+            aborted = frames.Aborted(frame.number, refusal.code, refusal.reason, frame.attachment)
+            return [ToSession(session, aborted)]
         return self._apply(session, frame.number, plan, now)
 
     def written(self, session: bytes, number: int) -> None:

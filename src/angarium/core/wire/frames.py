@@ -378,6 +378,7 @@ class Aborted(Frame, frozen=True):
     number: int
     code: str
     reason: str
+    attachment: bytes = b""  # to which sending of the commit this is the answer
 
 
 # -- between client manager and message manager, on the bus only -----------------------------------
@@ -412,6 +413,7 @@ class TransactionCommit(Frame, frozen=True):
     number: int
     publishes: list[tuple[int, int, int]]  # destination, producer, bytes of its batch in the payload
     settles: list[tuple[int, int, list[Range]]]  # destination, consumer, positions
+    attachment: bytes = b""
 
 
 class SessionEnded(Frame, frozen=True):
