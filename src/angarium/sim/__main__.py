@@ -11,10 +11,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
+from angarium.sim.trade import TradeWorld
 from angarium.sim.world import Failure, Outcome, World, run_seed
 
 _PROGRESS_S = 5.0
+WORLDS: dict[str, type[World]] = {"plain": World, "trade": TradeWorld}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,14 +27,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes to run them in (1)")
     parser.add_argument("--seed", type=int, help="run this one only, and print its trace")
     parser.add_argument("--last", type=int, default=0, help="of the trace, only so many last lines (0: all)")
+    parser.add_argument("--world", choices=sorted(WORLDS), default="plain", help="what happens in it (plain)")
     options = parser.parse_args(arguments)
+    kind = WORLDS[options.world]
     if options.seed is not None:
-        return replay(options.seed, options.last)
-    return survey(range(options.start, options.start + options.seeds), options.jobs)
+        return replay(kind, options.seed, options.last)
+    return survey(kind, range(options.start, options.start + options.seeds), options.jobs)
 
 
-def replay(seed: int, last: int) -> int:
-    world = World(seed, is_traced=True)
+def replay(kind: type[World], seed: int, last: int) -> int:
+    world = kind(seed, is_traced=True)
     outcome: Outcome | None = None
     try:
         outcome = world.run()
@@ -46,11 +51,11 @@ def replay(seed: int, last: int) -> int:
     return 0
 
 
-def survey(seeds: range, jobs: int) -> int:
+def survey(kind: type[World], seeds: range, jobs: int) -> int:
     started = shown = time.monotonic()
     failures: list[Failure] = []
     outcomes: list[Outcome] = []
-    for result in _results(seeds, jobs):
+    for result in _results(kind, seeds, jobs):
         if isinstance(result, Failure):
             failures.append(result)
             print(f"seed {result.seed} at {result.virtual_s:.3f} s: {result.promise}: {result.what[:300]}", flush=True)
@@ -65,13 +70,13 @@ def survey(seeds: range, jobs: int) -> int:
     return 1 if failures else 0
 
 
-def _results(seeds: range, jobs: int) -> Iterator[Outcome | Failure]:
+def _results(kind: type[World], seeds: range, jobs: int) -> Iterator[Outcome | Failure]:
     gc.freeze()
     if jobs == 1:
-        yield from map(run_seed, seeds)
+        yield from map(partial(run_seed, kind=kind), seeds)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(run_seed, seeds, chunksize=8)
+        yield from pool.map(partial(run_seed, kind=kind), seeds, chunksize=8)
 
 
 def _summarise(seeds: range, outcomes: list[Outcome], failures: list[Failure], seconds: float) -> None:

@@ -17,6 +17,7 @@ from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import FromSession, Level, Report, ToSession
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
+from angarium.core.ranges import Range
 from angarium.core.storage import Table
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind, Outcome
@@ -41,6 +42,7 @@ class Ledger:
         self.tally: Counter[str] = Counter()  # what happened how often, for people
         self._clock = clock
         self._producers: dict[tuple[bytes, int], tuple[int, bytes]] = {}  # session, number -> destination, identity
+        self._commits: dict[tuple[bytes, int], list[tuple[int, list[Range]]]] = {}  # -> consumers, what they settle
 
     # -- what passes inside the broker ---------------------------------------------------------------
 
@@ -49,6 +51,8 @@ class Ledger:
         match frame:
             case frames.Settle():
                 self.holdings.settle(session, frame)
+            case frames.TransactionCommit():
+                self._commits[session, frame.number] = [(number, ranges) for _, number, ranges in frame.settles]
             case frames.ProducerOpen():
                 self._producers[session, frame.producer] = (event.destination, frame.identity)
             case frames.ConsumerOpen():
@@ -72,8 +76,16 @@ class Ledger:
             case frames.Confirm(number, sequence):
                 destination, identity = self._producers[session, number]
                 self.messages.confirm_leaves(destination, identity, sequence, self._clock.now)
+            case frames.Refuse(number, first, last):
+                destination, identity = self._producers[session, number]
+                self.messages.refusal_leaves(destination, identity, first, last)
             case frames.Settled():
                 self.holdings.settled(session, frame)
+            case frames.Committed(number):
+                self.tally["commits"] += 1
+                self.holdings.committed(session, self._commits[session, number])
+            case frames.Aborted():
+                self.tally["aborts"] += 1
             case frames.ConsumerClosed():
                 self.holdings.closed(session, frame)
             case frames.ConsumerOpened():
@@ -138,9 +150,13 @@ class Ledger:
         log, name = subscription.log, f"{subscription.log.name}{subscription.name}"
         for facts, sequence in self._expected(log, since):
             position = log.positions.get((facts.identity, sequence))
+            if sequence in facts.refused or log.has_twin(facts, sequence):
+                continue
             if position is None:
                 if sequence not in facts.forgiven:
                     yield f"{name}: message {sequence} of {facts.identity.hex()[-6:]} is confirmed and not in the log"
+            elif self._is_rightly_dead(subscription, position):
+                continue
             elif position not in done and not self._is_excused(log, facts, sequence, position):
                 yield f"{name}: position {position} is not {what}"
 
@@ -155,6 +171,12 @@ class Ledger:
                 for sequence in range(1, facts.confirmed + 1):
                     if facts.published_at[sequence - 1] > since:
                         yield facts, sequence
+
+    def _is_rightly_dead(self, subscription: SubscriptionFacts, position: int) -> bool:
+        reason = self.messages.dead.get((subscription.log.name, subscription.name, position))
+        return (reason == "limit-exceeded" and subscription.log.over_limit == "oldest") or (
+            reason == "redelivery-limit" and subscription.log.redeliveries_max > 0
+        )
 
     def _is_excused(self, log: LogFacts, facts: ProducerFacts, sequence: int, position: int) -> bool:
         expiry_ms = facts.expiries_ms[sequence - 1]
@@ -186,7 +208,7 @@ def left_on_disk(disk: SimDisk, *, producers_max: int) -> Iterator[str]:
     graves = {r.key for r in records if msgspec.msgpack.decode(r.value, type=DestinationRecord).name == DMQ}
     if disk.stream_files.blocks:
         yield f"{len(disk.stream_files.blocks)} files of streams left on disk"
-    for table in (Table.BATCH, Table.ATTACHED, Table.STREAM):
+    for table in (Table.BATCH, Table.ATTACHED, Table.STREAM, Table.DELAYED):
         left = [item for item in stored[table] if item.key[:8] not in graves]
         if left:
             yield f"{table.name}: {len(left)} records left on disk"

@@ -115,10 +115,10 @@ class SimClient:
     def is_ready(self) -> bool:
         return self._machine.state is State.READY
 
-    def open_session(self) -> SimSession:
+    def open_session(self, *, transacted: bool = False) -> SimSession:
         self._session_last += 1
         session = self.sessions[self._session_last] = SimSession(self, self._session_last)
-        self.handle(events.OpenSession(session.number))
+        self.handle(events.OpenSession(session.number, transacted))
         return session
 
     def request(self, command: str, **arguments: object) -> int:

@@ -8,7 +8,6 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
-from angarium.sim.applications import Application
 from angarium.sim.broker import SimBroker
 from angarium.sim.client import SimClient
 from angarium.sim.clock import Clock
@@ -20,6 +19,18 @@ KINDS_CHANCE = 0.35  # that a run has a certain kind of trouble
 _NOTICE_S_MAX = 6.0  # until an end notices that the other one is silent
 
 
+class Participant(Protocol):
+    """An application, as the world and its troubles see it."""
+
+    client: SimClient
+    messages_left: int
+
+    @property
+    def is_done(self) -> bool: ...
+
+    def calm_down(self) -> None: ...
+
+
 class Afflicted(Protocol):
     """What faults need of the world."""
 
@@ -28,11 +39,11 @@ class Afflicted(Protocol):
     network: Network
     disk: SimDisk
     broker: SimBroker
-    applications: list[Application]
+    applications: list[Participant]
 
     def spoil_batch(self, key: bytes) -> None: ...
 
-    def replace(self, application: Application) -> None: ...
+    def replace(self, application: Participant) -> None: ...
 
 
 class Faults:

@@ -23,7 +23,7 @@ from angarium.core.destination.consumer import ConsumerKey
 from angarium.core.destination.log import lane_of
 from angarium.core.ranges import Range
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch
+from angarium.core.wire.batch import Batch, Columns
 from angarium.core.wire.frames import Outcome
 from angarium.sim.messages import LogFacts, Messages, Violation
 
@@ -288,7 +288,8 @@ class Holdings:
             send, seen = facts.sends[at], subscription.seen.get(at, NEVER)
             if seen.start == send.start and seen.number < send.number and not (counts and counts[index]):
                 raise Violation("redeliveries are told", f"{log.name}: position {at} comes as if for the first time")
-            if subscription.sent[at] == FIRST_SEND and subscription.first_to[at] == key:
+            is_late = batch.columns & Columns.DUE  # what waits until it is due is overtaken
+            if subscription.sent[at] == FIRST_SEND and subscription.first_to[at] == key and not is_late:
                 stream = (batch.producer, lane_of(at))
                 if facts.last.get(stream, 0) >= sequence:
                     raise Violation(
@@ -309,6 +310,24 @@ class Holdings:
         subscription.finished.update(range(low, high))
         for position in range(low, high):
             subscription.holds[position][key].is_owed = True
+
+    def committing(self, key: ConsumerKey, ranges: Sequence[Range], *, is_owed: bool = True) -> None:
+        """A commit is to settle these; or it was aborted, and they are still in the application's hands."""
+        subscription = self.consumers[key].subscription
+        for position in (position for low, high in ranges for position in range(low, high)):
+            if (hold := subscription.holds.get(position, {}).get(key)) is not None:
+                hold.is_owed = is_owed
+
+    def unseen(self, key: ConsumerKey, ranges: Sequence[Range]) -> None:
+        """They go back as if they had never arrived."""
+        subscription = self.consumers[key].subscription
+        for position in (position for low, high in ranges for position in range(low, high)):
+            subscription.seen.pop(position, None)
+
+    def committed(self, session: bytes, settles: Sequence[tuple[int, list[Range]]]) -> None:
+        """The answer to a commit leaves the message manager: what it settles is settled."""
+        for number, ranges in settles:
+            self._finish(self.consumers[session, number], Outcome.SETTLE, ranges, [])
 
     def lost_by_application(self, key: ConsumerKey, ranges: list[Range]) -> None:
         for low, high in ranges:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from angarium.core.client.gathered import Options
 from angarium.core.destination.headers import read_map
 from angarium.core.destination.log import lane_of
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.storage import Operation, Put, Table
-from angarium.core.wire.batch import Batch
+from angarium.core.wire.batch import Batch, Columns
 from angarium.core.wire.frames import DestinationKind
 
 
@@ -41,7 +42,23 @@ class ProducerFacts:
     confirmed_sent: int = 0  # as the broker has said, whether it arrived or not
     confirmed_at: dict[int, float] = field(default_factory=dict)  # sequence -> when the broker said so
     forgiven: set[int] = field(default_factory=set)  # confirmed in memory only, and the broker crashed
+    refused: set[int] = field(default_factory=set)  # as its application was told
+    identifiers: dict[int, str] = field(default_factory=dict)  # sequence -> deduplication id
     is_abandoned: bool = False  # its client crashed, or gave up waiting
+
+    def note(self, body: bytes, now: float, options: Options | None) -> None:
+        """The application publishes this."""
+        self.bodies.append(body)
+        self.published_at.append(now)
+        self.expiries_ms.append(options.expiry_ms if options is not None else 0)
+        if options is not None and options.announcements & Columns.DEDUPLICATION:
+            self.identifiers[len(self.bodies)] = read_map(options.headers)["deduplication_id"]
+
+    def take_back(self, count: int) -> None:
+        """The last `count` messages were never published: their sequences are given to others."""
+        for sequence in range(len(self.bodies) - count + 1, len(self.bodies) + 1):
+            self.identifiers.pop(sequence, None)
+        del self.bodies[-count:], self.published_at[-count:], self.expiries_ms[-count:]
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +73,16 @@ class LogFacts:
     last: dict[tuple[bytes, int], int] = field(default_factory=dict)  # producer, lane -> its last sequence in the log
     damaged: set[int] = field(default_factory=set)  # positions in a spoiled batch
     set_aside: set[int] = field(default_factory=set)  # positions that the broker reported as unreadable
+    over_limit: str = ""  # what happens past its limit; empty: it has none
+    redeliveries_max: int = 0
+    waiting: set[tuple[bytes, int]] = field(default_factory=set)  # producer, sequence of what was not due at first
+    identifiers: dict[str, tuple[bytes, int]] = field(default_factory=dict)  # deduplication id -> whose it is
+    refusals: set[tuple[bytes, int]] = field(default_factory=set)  # producer, sequence, as the broker has said
+
+    def has_twin(self, facts: ProducerFacts, sequence: int) -> bool:
+        """Another message with the same deduplication id is stored."""
+        twin = self.identifiers.get(facts.identifiers.get(sequence, ""))
+        return twin is not None and twin != (facts.identity, sequence)
 
 
 class Messages:
@@ -88,6 +115,20 @@ class Messages:
             )
         facts.confirmed = sequence
 
+    def refused(self, facts: ProducerFacts, first: int, last: int) -> None:
+        log = self.by_name[facts.destination]
+        if log.over_limit != "refuse":
+            raise Violation("what may be stored is stored", f"{log.name}: {first} to {last} are refused")
+        for sequence in range(first, last + 1):
+            self._check_refused(log, facts.identity, sequence)
+            if sequence in facts.refused or sequence <= facts.confirmed:
+                raise Violation("an answer is given once", f"{log.name}: message {sequence} is refused afterwards")
+            facts.refused.add(sequence)
+
+    def _check_refused(self, log: LogFacts, identity: bytes, sequence: int) -> None:
+        if (identity, sequence) in log.positions or (identity, sequence) in log.waiting:
+            raise Violation("what is refused is nowhere", f"{log.name}: message {sequence} is stored")
+
     def log(self, name: str, kind: DestinationKind) -> LogFacts:
         if name not in self.by_name:
             self.by_name[name] = LogFacts(name, kind)
@@ -103,6 +144,8 @@ class Messages:
                 self._buried(Batch.trusted(operation.value))
             elif operation.table == Table.BATCH:
                 self._batch_synced(operation)
+            elif operation.table == Table.DELAYED:
+                self._delayed_synced(operation)
             elif operation.table == Table.PRODUCER:
                 destination, identity = int.from_bytes(operation.key[:8], "big"), operation.key[8:]
                 self._accepted[destination, identity] = int.from_bytes(operation.value[:8], "little")
@@ -111,6 +154,8 @@ class Messages:
                 identity_number = int.from_bytes(operation.key, "big")
                 log = self.log(record.name, record.kind)
                 log.confirm = record.confirm
+                log.over_limit = record.over_limit if record.messages_max or record.bytes_max else ""
+                log.redeliveries_max = record.redeliveries_max
                 self.logs[identity_number] = log
 
     def _buried(self, batch: Batch) -> None:
@@ -125,12 +170,37 @@ class Messages:
                 raise Violation("the dead keep their names", f"{grave[0]}: position {grave[2]} is buried as {message}")
             self.dead[grave] = letter["reason"]
 
+    def _delayed_synced(self, put: Put) -> None:
+        log, batch = self.logs[int.from_bytes(put.key[:8], "big")], Batch.trusted(put.value)
+        self._note_identifiers(log, batch)
+        for sequence in batch.sequences():
+            log.waiting.add((batch.producer, sequence))
+            self._check_new(log, batch.producer, sequence)
+
+    def _check_new(self, log: LogFacts, producer: bytes, sequence: int) -> None:
+        facts = self.by_identity.get(producer)
+        if facts is not None and sequence in facts.refused:
+            self._check_refused(log, producer, sequence)
+
+    def _note_identifiers(self, log: LogFacts, batch: Batch) -> None:
+        """Of a deduplication id there is one message."""
+        headers = batch.headers() if batch.columns & Columns.DEDUPLICATION else None
+        for index, header in enumerate(headers or ()):
+            identifier = read_map(header).get("deduplication_id")
+            message = (batch.producer, batch.sequence(index))
+            if identifier is not None and log.identifiers.setdefault(identifier, message) != message:
+                raise Violation(
+                    "of a deduplication id there is one message", f"{log.name}: {identifier} is stored once more"
+                )
+
     def _batch_synced(self, put: Put) -> None:
         destination, end = int.from_bytes(put.key[:8], "big"), int.from_bytes(put.key[8:], "big")
         log = self.logs[destination]
         batch = Batch.trusted(put.value)
         producer, stream = batch.producer, (batch.producer, lane_of(end - 1))
         last = log.last.get(stream, 0)
+        is_late = bool(batch.columns & Columns.DUE)  # some may have waited until they were due, and been overtaken
+        self._note_identifiers(log, batch)
         for position, sequence in zip(range(end - batch.count, end), batch.sequences(), strict=True):
             if position in log.messages:
                 raise Violation(
@@ -142,14 +212,15 @@ class Messages:
                 raise Violation(
                     "no duplicates in the log", f"{log.name}: message {sequence} is at {first} and at {position}"
                 )
-            if sequence <= last:
+            if sequence <= last and not is_late:
                 raise Violation(
                     "order per producer and priority",
                     f"{log.name}: message {sequence} is stored at {position}, after {last}",
                 )
             log.messages[position] = (producer, sequence)
             log.positions[producer, sequence] = position
-            last = sequence
+            self._check_new(log, producer, sequence)
+            last = max(last, sequence) if not is_late else last
         log.last[stream] = last
 
     def damaged(self, key: bytes, count: int) -> None:
@@ -167,7 +238,9 @@ class Messages:
         for number in range(confirmed_before + 1, sequence + 1):
             if facts is not None:
                 facts.confirmed_at[number] = now
-            if log.confirm == "memory" or (identity, number) in log.positions:
+            if log.confirm == "memory" or (identity, number) in log.positions or (identity, number) in log.waiting:
+                continue
+            if (identity, number) in log.refusals or (facts is not None and log.has_twin(facts, number)):
                 continue
             # A topic without subscriptions stores nothing but how far its producers are.
             if log.kind == DestinationKind.TOPIC and self._accepted.get((destination, identity), 0) >= number:
@@ -175,6 +248,9 @@ class Messages:
             raise Violation("confirmed means durable", f"{log.name}: message {number} is confirmed and not on disk")
         if facts is not None:
             facts.confirmed_sent = max(facts.confirmed_sent, sequence)
+
+    def refusal_leaves(self, destination: int, identity: bytes, first: int, last: int) -> None:
+        self.logs[destination].refusals.update((identity, sequence) for sequence in range(first, last + 1))
 
     def broker_crashed(self) -> None:
         """What was confirmed from memory and had not reached the disk is gone: that is what `memory` means."""

@@ -3,7 +3,7 @@
 Requests go to the client's machine; notifications come back from it. Whatever an application did and whatever it was
 told is written down, and a notification that no promise allows is a `Violation`.
 """
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from angarium.core.client import events
@@ -121,18 +121,22 @@ class SimProducer:
         return len(self.facts.bodies) - self.facts.confirmed
 
     def publish(self, bodies: list[bytes], *, expires_after_s: float = 0.0, options: Options | None = None) -> None:
-        client, facts = self.session.client, self.facts
+        client = self.session.client
         now_ms = int(WALL_MS_AT_ZERO + client.clock.now * 1000)
         expiry_ms = now_ms + int(expires_after_s * 1000) if expires_after_s else 0
-        messages = Gathered(now_ms)
-        for body in bodies:
-            messages.append(body, Options(expiry_ms=expiry_ms) if expiry_ms else options)
-            facts.bodies.append(body)
-            facts.published_at.append(client.clock.now)
-            facts.expiries_ms.append(expiry_ms)
-        first, last = len(facts.bodies) - len(bodies) + 1, len(facts.bodies)
-        client.say(f"session {self.session.number} producer {self.number} publishes {first} to {last}")
+        messages = self.gather([(body, Options(expiry_ms=expiry_ms) if expiry_ms else options) for body in bodies])
         client.handle(events.Publish(self.session.number, self.number, messages))
+
+    def gather(self, messages: Sequence[tuple[bytes, Options | None]]) -> Gathered:
+        """Note that these are published: by whoever asks for them now, in a Publish or a Commit."""
+        client, facts = self.session.client, self.facts
+        gathered = Gathered(int(WALL_MS_AT_ZERO + client.clock.now * 1000))
+        for body, options in messages:
+            gathered.append(body, options)
+            facts.note(body, client.clock.now, options)
+        first, last = len(facts.bodies) - len(messages) + 1, len(facts.bodies)
+        client.say(f"session {self.session.number} producer {self.number} publishes {first} to {last}")
+        return gathered
 
     def close(self) -> None:
         """Only with nothing unconfirmed."""
@@ -149,6 +153,8 @@ class SimProducer:
                 self.is_blocked = True
             case events.Unblocked():
                 self.is_blocked = False
+            case events.Refused(code="destination-full", first=first, last=last):
+                self.session.client.ledger.messages.refused(self.facts, first, last)
             case events.Refused(code=code, reason=reason) | events.ProducerEnded(code=code, reason=reason):
                 raise Violation("what may be stored is stored", f"{self.destination}: {code}: {reason}")
 
@@ -192,6 +198,14 @@ class SimConsumer:
         client.say(f"session {self.session.number} consumer {self.number}: {outcome.name.lower()} {ranges}")
         names = {Outcome.SETTLE: "settled", Outcome.REJECT: "rejected", Outcome.RELEASE: "released"}
         client.handle(events.Settle(self.session.number, self.number, **{names[outcome]: ranges}))
+
+    def recover(self, unseen: Sequence[Range] = ()) -> None:
+        """Give back all that is in hands; until `Recovered` comes, nothing arrives."""
+        client = self.session.client
+        client.say(f"session {self.session.number} consumer {self.number}: recover {self.in_hands}")
+        client.ledger.holdings.unseen(self.key, unseen)
+        self.release_hands()
+        client.handle(events.Recover(self.session.number, self.number, unseen))
 
     def set_prefetch(self, prefetch: int) -> None:
         if not self.is_ended and not self.is_closing and not self.session.is_closing:

@@ -7,7 +7,7 @@
 The seed decides everything: `World(seed).run()` twice gives the same trace to the last bit.
 """
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import PurePath
@@ -17,6 +17,7 @@ from angarium.core.destination.administration import describe
 from angarium.core.destination.events import DestinationSettings
 from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.session.events import SessionSettings
+from angarium.core.storage import Operation
 from angarium.core.stream.events import StreamSettings
 from angarium.core.wire.frames import DestinationKind
 from angarium.sim.applications import Application, Place
@@ -25,11 +26,12 @@ from angarium.sim.checkers import Ledger, left_in_memory, left_on_disk
 from angarium.sim.client import SimClient
 from angarium.sim.clock import Clock
 from angarium.sim.disk import SimDisk, SimDiskSettings
-from angarium.sim.faults import Faults
+from angarium.sim.faults import Faults, Participant
 from angarium.sim.messages import Violation
 from angarium.sim.network import Network, NetworkSettings
 from angarium.sim.observer import Observer
 from angarium.sim.trace import Trace
+from angarium.sim.witnesses import Witnesses
 
 _LEAVE_S_MAX = 30.0
 
@@ -80,9 +82,11 @@ class World:
         self.clock = Clock(self.chance("clock"))
         self.trace = Trace(self.clock, is_read=is_traced)
         self.ledger = Ledger(self.clock, grace_s=settings.grace_s)
+        self.witnesses = Witnesses(self.ledger)
+        self.on_synced: list[Callable[[Sequence[Operation]], None]] = [self.ledger.messages.synced]
         self.network = Network(self.clock, self.trace, self.chance("network"), settings.network)
         self.disk = SimDisk(
-            self.clock, self.trace, self.chance("disk"), settings.disk, self.ledger.messages.synced,
+            self.clock, self.trace, self.chance("disk"), settings.disk, self._synced,
             self.chance("stream files"),
         )
         self.broker = SimBroker(
@@ -95,11 +99,11 @@ class World:
                 settings.answer_delay_s_max,
                 settings.check_every,
             ),
-            self.ledger,
+            self.witnesses,
         )  # fmt: skip
         self.ledger.is_unsynced = self.disk.is_unsynced_up_to
         self.ledger.last_token = lambda: self.disk.last_token
-        self.applications: list[Application] = []
+        self.applications: list[Participant] = []
         self._clients = 0
         self._places: list[Place] = []
         self._observer: SimClient | None = None
@@ -109,6 +113,10 @@ class World:
     def chance(self, purpose: str) -> Random:
         """A source of its own for each purpose: one more draw here changes nothing there."""
         return Random(f"{self.seed} {purpose}")
+
+    def _synced(self, operations: Sequence[Operation]) -> None:
+        for look in self.on_synced:
+            look(operations)
 
     def client(self, name: str = "") -> SimClient:
         self._clients += 1
@@ -173,7 +181,7 @@ class World:
         )  # fmt: skip
         self.applications.append(application)
 
-    def replace(self, application: Application) -> None:
+    def replace(self, application: Participant) -> None:
         """After a crash: a new process takes over what was left to publish."""
         self._clients += 1
         self._add_application(f"client-{self._clients}", application.messages_left)
@@ -258,9 +266,9 @@ class World:
             raise Violation("nothing is left over", "; ".join(left[:8]))
 
 
-def run_seed(seed: int) -> Outcome | Failure:
+def run_seed(seed: int, kind: type[World] = World) -> Outcome | Failure:
     """One random run. Whatever is raised in it is a finding: a broken promise, a broken invariant, a plain bug."""
-    world = World(seed)
+    world = kind(seed)
     try:
         return world.run()
     except Violation as violation:

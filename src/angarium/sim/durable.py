@@ -1,0 +1,120 @@
+"""What each write changes on the disk, told in the words of the promises: the audits' view of the store.
+
+A write is durable as a whole or not at all, so whatever is promised to happen together has to be in one `Change`.
+Queues only: a queue has one subscription, and its record says which positions are settled.
+"""
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from angarium.core.destination.headers import read_map
+from angarium.core.destination.log import LANE_BITS, lane_of
+from angarium.core.destination.records import DestinationRecord
+from angarium.core.destination.subscription_record import SubscriptionRecord
+from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
+from angarium.core.ranges import RangeSet
+from angarium.core.storage import DeleteRange, Operation, Put, Table
+from angarium.core.wire.batch import Batch, Columns
+from angarium.core.wire.frames import DestinationKind
+from angarium.sim.messages import Violation
+
+Place = tuple[str, int]  # queue, position
+Message = tuple[bytes, int]  # producer, sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    queue: str
+    position: int  # -1: it is kept until it is due
+    message: Message
+    body: bytes
+    due_ms: int
+
+
+@dataclass(slots=True)
+class Change:
+    stored: list[Stored] = field(default_factory=list)
+    settled: list[Place] = field(default_factory=list)
+    buried: set[Place] = field(default_factory=set)
+    committed: set[bytes] = field(default_factory=set)  # sessions whose last commit it notes
+
+
+class DurableState:
+    def __init__(self) -> None:
+        self.records: dict[str, DestinationRecord] = {}
+        self.unsettled: dict[str, set[int]] = {}
+        self._names: dict[int, str] = {}
+        self._settled: dict[str, set[int]] = {}
+        self._delayed: dict[bytes, list[Message]] = {}  # key in its table
+
+    def apply(self, operations: Sequence[Operation]) -> Change:
+        change = Change()
+        for operation in operations:
+            if isinstance(operation, DeleteRange):
+                if operation.table == Table.DELAYED:
+                    for key in [key for key in self._delayed if operation.low <= key < operation.high]:
+                        del self._delayed[key]
+            elif operation.table == Table.DESTINATION:
+                record = msgspec.msgpack.decode(operation.value, type=DestinationRecord)
+                self._names[int.from_bytes(operation.key, "big")] = record.name
+                self.records[record.name] = record
+                self.unsettled.setdefault(record.name, set())
+                self._settled.setdefault(record.name, set())
+            elif operation.table in (Table.BATCH, Table.DELAYED):
+                self._batch(operation, change)
+            elif operation.table == Table.TRANSACTION:
+                change.committed.add(operation.key)
+        for operation in operations:  # after the messages: they may be settled in the write that stores them
+            if isinstance(operation, Put) and operation.table == Table.SUBSCRIPTION:
+                self._subscription(operation, change)
+        self._check_moved(change)
+        return change
+
+    def _batch(self, put: Put, change: Change) -> None:
+        queue, batch = self._names[int.from_bytes(put.key[:8], "big")], Batch.trusted(put.value)
+        if queue == DMQ:
+            for header in batch.headers() or ():
+                letter = read_map(header)["dead_letter"]
+                change.buried.add((letter["destination"], letter["position"]))
+            return
+        messages = [(batch.producer, sequence) for sequence in batch.sequences()]
+        dues_ms = list(batch.dues_ms() or ()) if batch.columns & Columns.DUE else [0] * batch.count
+        is_delayed = put.table == Table.DELAYED
+        if is_delayed:
+            self._delayed[put.key] = messages
+        end = int.from_bytes(put.key[8:16], "big")
+        for index, message in enumerate(messages):
+            position = -1 if is_delayed else end - batch.count + index
+            change.stored.append(Stored(queue, position, message, batch.body(index), int(dues_ms[index])))
+            if not is_delayed:
+                self.unsettled[queue].add(position)
+
+    def _subscription(self, put: Put, change: Change) -> None:
+        queue = self._names[int.from_bytes(put.key[:8], "big")]
+        if self.records[queue].kind != DestinationKind.QUEUE:
+            return
+        record = msgspec.msgpack.decode(put.value, type=SubscriptionRecord)
+        settled = RangeSet(record.settled)
+
+        def is_settled(position: int) -> bool:
+            lane = lane_of(position)
+            return position < record.cursors.get(lane, lane << LANE_BITS) or position in settled
+
+        undone = [position for position in self._settled[queue] if not is_settled(position)]
+        if undone:
+            raise Violation("settled is final", f"{queue}: on disk, {sorted(undone)[:5]} are unsettled again")
+        done = sorted(position for position in self.unsettled[queue] if is_settled(position))
+        self.unsettled[queue].difference_update(done)
+        self._settled[queue].update(done)
+        change.settled += [(queue, position) for position in done]
+
+    def _check_moved(self, change: Change) -> None:
+        """What is in the log is no longer among what waits."""
+        moved = {stored.message for stored in change.stored if stored.position >= 0}
+        if moved and any(message in moved for messages in self._delayed.values() for message in messages):
+            raise Violation("what is due is moved", "a message is in the log, and among those that wait as well")
+
+    def waiting(self) -> Iterator[Message]:
+        for messages in self._delayed.values():
+            yield from messages

@@ -1,0 +1,86 @@
+"""Limits, and messages that are not yet due: the audit of what a queue takes and when it gives it on.
+
+- A queue that refuses never holds more than its limit. One that gives up its oldest holds no more, once it is at rest
+  and nobody consumes from it. One that blocks has told every open producer, once it is at rest and full.
+- Nothing is in a log before it is due.
+"""
+from angarium.core.destination.events import FromSession, ToSession
+from angarium.core.wire import frames
+from angarium.sim.broker import WALL_MS_AT_ZERO
+from angarium.sim.durable import Change, DurableState, Message, Place
+from angarium.sim.messages import Violation
+
+
+class FlowAudit:
+    def __init__(self, durable: DurableState) -> None:
+        self._durable = durable
+        self._opening: dict[tuple[bytes, int], str] = {}  # session, producer -> queue
+        self._consumed: set[str] = set()  # queues that ever had a consumer
+        self._were_delayed: set[Message] = set()
+        self._late: set[Place] = set()  # taken before, and moved into the log whatever the limit is
+        self._shortened: set[str] = set()  # queues of which something has died
+        self.full_seen = 0  # how often a full queue was found to have told its producers
+        self.broker_started()
+
+    def broker_started(self) -> None:
+        self._is_blocked: dict[tuple[bytes, int], bool] = {}  # producers that are open
+
+    def to_manager(self, event: FromSession) -> None:
+        frame, session = event.frame, event.session
+        match frame:
+            case frames.ProducerOpen(number, name):
+                self._opening[session, number] = name
+            case frames.ConsumerOpen(_, name):
+                self._consumed.add(name)
+            case frames.ProducerClose(number):
+                self._is_blocked.pop((session, number), None)
+            case frames.SessionEnded():
+                for key in [key for key in self._is_blocked if key[0] == session]:
+                    del self._is_blocked[key]
+
+    def from_manager(self, command: ToSession) -> None:
+        frame, session = command.frame, command.session
+        match frame:
+            case frames.ProducerOpened(number):
+                self._is_blocked[session, number] = False
+            case frames.ProducerClosed(number):
+                self._is_blocked.pop((session, number), None)
+            case frames.Block(number):
+                self._is_blocked[session, number] = True
+            case frames.Unblock(number):
+                self._is_blocked[session, number] = False
+
+    def changed(self, change: Change, now: float) -> None:
+        wall_ms = WALL_MS_AT_ZERO + now * 1000
+        self._shortened.update(queue for queue, _ in change.buried)
+        for stored in change.stored:
+            if stored.position >= 0 and stored.due_ms > wall_ms:
+                early_ms = stored.due_ms - wall_ms
+                raise Violation("nothing comes before it is due", f"{stored.queue}: {stored.position}, {early_ms} ms")
+        self._were_delayed.update(stored.message for stored in change.stored if stored.position == -1)
+        self._late.update(
+            (stored.queue, stored.position) for stored in change.stored if stored.message in self._were_delayed
+        )
+        for queue in {stored.queue for stored in change.stored if stored.position >= 0}:
+            record = self._durable.records[queue]
+            held = sum((queue, position) not in self._late for position in self._durable.unsettled[queue])
+            if record.over_limit == "refuse" and 0 < record.messages_max < held:
+                raise Violation("a queue keeps its limit", f"{queue} holds {held} messages")
+
+    def at_rest(self) -> None:
+        """Nothing is under way in the broker: what the disk says is what it knows."""
+        for queue, record in self._durable.records.items():
+            held = len(self._durable.unsettled[queue])
+            is_idle = queue not in self._consumed and (held > record.messages_max or queue in self._shortened)
+            if record.over_limit == "oldest" and record.messages_max and is_idle and held != record.messages_max:
+                raise Violation("a queue keeps its limit", f"{queue} holds {held}, not {record.messages_max} messages")
+            if not record.messages_max or held < record.messages_max:
+                continue
+            if record.over_limit == "block":
+                self._check_told(queue, held)
+
+    def _check_told(self, queue: str, held: int) -> None:
+        for (session, number), is_blocked in self._is_blocked.items():
+            if self._opening[session, number] == queue and not is_blocked:
+                raise Violation("producers are told to wait", f"{queue} holds {held} messages, and one was not told")
+            self.full_seen += is_blocked

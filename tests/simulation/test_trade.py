@@ -1,0 +1,45 @@
+"""Goal: no schedule of faults breaks a transaction in two, forgets what is not yet due, delivers again too early or too
+often, or overruns a limit without saying so. Method: a world of trade (angarium/sim/trade.py), and its audits.
+
+Replay one: python -m angarium.sim --world trade --seed 17 --last 100.
+"""
+from collections import Counter
+
+import pytest
+
+from angarium.sim.trade import TradeWorld
+from angarium.sim.world import Failure, Outcome, run_seed
+
+CHUNK = 5
+SEEDS = 60
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_every_promise_is_kept(first: int) -> None:
+    results = [run_seed(seed, TradeWorld) for seed in range(first, first + CHUNK)]
+    failures = [result for result in results if isinstance(result, Failure)]
+    assert not failures, "\n".join(f"seed {f.seed} at {f.virtual_s:.3f} s: {f.promise}: {f.what}" for f in failures)
+
+
+def test_the_runs_are_worth_it() -> None:
+    """In a few of them everything happens that the audits look at."""
+    seen: Counter[str] = Counter()
+    for seed in range(15):
+        world = TradeWorld(seed)
+        outcome = world.run()
+        assert isinstance(outcome, Outcome)
+        seen.update(outcome.tally)
+        seen["full queues"] += world.audit.flow.full_seen
+        seen["refused"] += sum(len(facts.refused) for facts in world.ledger.messages.producers)
+        for log in world.ledger.messages.by_name.values():
+            seen["waited until due"] += len(log.waiting)
+            seen["with an id"] += len(log.identifiers)
+        seen.update(world.ledger.messages.dead.values())
+    assert seen["commits"] > 100
+    assert min(seen["aborts"], seen["refused"], seen["full queues"]) > 2
+    assert min(seen["waited until due"], seen["with an id"], seen["redeliveries"]) > 50
+    assert min(seen["redelivery-limit"], seen["limit-exceeded"]) > 2
+
+
+def test_the_same_seed_gives_the_same_trade() -> None:
+    assert TradeWorld(3).run() == TradeWorld(3).run()
