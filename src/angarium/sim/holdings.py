@@ -341,6 +341,8 @@ class Holdings:
     def settled(self, session: bytes, frame: frames.Settled) -> None:
         """The answer leaves the message manager: to this settlement and to every earlier one."""
         facts = self.consumers[session, frame.consumer]
+        if frame.number not in facts.settles:
+            raise Violation("only what is asked is answered", f"settlement {frame.number} of consumer {frame.consumer}")
         for number in range(facts.answered + 1, frame.number):
             if number in facts.settles:
                 self._finish(facts, *facts.settles[number], [])
