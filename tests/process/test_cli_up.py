@@ -162,10 +162,18 @@ def test_help_names_every_command() -> None:
         assert f" {command} " in text
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(shell: str) -> None:
-    done = run("--show-completion", shell)
-    assert (done.returncode, b"angarium" in done.stdout) == (0, True)
+@pytest.mark.parametrize(
+    ("shell", "registers"),
+    [
+        ("bash", b"complete -o default -F _angarium_completion angarium"),
+        ("zsh", b"compdef _angarium_completion angarium"),
+        ("fish", b"complete --command angarium"),
+    ],
+)
+def test_completion(shell: str, registers: bytes) -> None:
+    """Asked for by name: `--show-completion` looks which shell started it, and here that may be none."""
+    done = run(_ANGARIUM_COMPLETE=f"source_{shell}")
+    assert (done.returncode, registers in done.stdout) == (0, True)
 
 
 def test_config_show_is_a_file_that_config_check_accepts(tmp_path: Path) -> None:
