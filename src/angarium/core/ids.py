@@ -9,6 +9,9 @@ ordering are those of `bytes`; ids of one incarnation sort in the order in which
 
 Only nodes make ids (clients receive theirs when they open a session or a producer). A message's id is its
 producer's id and its sequence there: 24 bytes that nobody has to assign.
+
+Destinations have short ids of their own, unique in a cluster: the number of the replica group that has the destination,
+and 40 bits that count from 1 in that group. So an id alone says where to send what is meant for it.
 """
 import base64
 
@@ -17,6 +20,8 @@ MESSAGE_ID_BYTES = 24
 COUNTER_BITS = 40
 NODE_MAX = (1 << 24) - 1
 SITE_MAX = (1 << 16) - 1
+DESTINATION_BITS = 40  # of a destination's id, below the number of its group
+GROUP_MAX = (1 << 23) - 1  # so that an id is positive in 64 bits, whoever reads them
 
 
 class GlobalIds:
@@ -37,6 +42,17 @@ class GlobalIds:
             self._counter = 0
             self._prefix += 1 << 40
         return identity.to_bytes(GLOBAL_ID_BYTES, "big")
+
+
+def group_of(destination: int) -> int:
+    """The number of the replica group that has the destination of this id."""
+    return destination >> DESTINATION_BITS
+
+
+def destination_id(group: int, number: int) -> int:
+    if not 0 <= group <= GROUP_MAX:
+        raise ValueError(f"group {group} is outside 0..{GROUP_MAX:,}")
+    return group << DESTINATION_BITS | number
 
 
 def message_id(producer: bytes, sequence: int) -> bytes:

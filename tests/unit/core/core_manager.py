@@ -52,6 +52,7 @@ class World:
         disk: FakeDisk | None = None,
         auto: bool = True,
         now: float = 1_000.0,
+        number: int = 0,
     ) -> None:
         self.settings = settings or DestinationSettings()
         self.disk = disk or FakeDisk()
@@ -63,7 +64,8 @@ class World:
         self.reads: deque[Read | ReadDelayed] = deque()
         self._uses: dict[bytes, dict[int, None]] = {}  # where each session has sent something
         self._last_identity = 0
-        self.manager = MessageManager(self.settings, wall_ms_at_zero=WALL_MS_AT_ZERO)
+        self.number = number
+        self.manager = MessageManager(self.settings, wall_ms_at_zero=WALL_MS_AT_ZERO, number=number)
         self._run(self.manager.restore(self.disk.state(), now=now))
 
     # -- events ------------------------------------------------------------------------------------
@@ -154,7 +156,9 @@ class World:
         """The node crashes; of the writes that wait the first `kept` had reached the disk."""
         self.disk.crash(kept)
         self.disk.full = False
-        successor = World(settings or self.settings, disk=self.disk, auto=self.auto, now=self.now + after_s)
+        successor = World(
+            settings or self.settings, disk=self.disk, auto=self.auto, now=self.now + after_s, number=self.number
+        )
         successor._last_identity = self._last_identity
         if self.auto:
             successor.run_disk()

@@ -7,7 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from angarium.core.errors import Rejected
-from angarium.core.ids import COUNTER_BITS, GLOBAL_ID_BYTES, NODE_MAX, SITE_MAX, GlobalIds, format_id, message_id
+from angarium.core.ids import (
+    COUNTER_BITS,
+    DESTINATION_BITS,
+    GLOBAL_ID_BYTES,
+    GROUP_MAX,
+    NODE_MAX,
+    SITE_MAX,
+    GlobalIds,
+    destination_id,
+    format_id,
+    group_of,
+    message_id,
+)
 from angarium.core.names import NAME_CHARACTERS_MAX, check_name
 from tests.unit.core.core_settings import THOROUGH
 
@@ -30,6 +42,19 @@ def test_ids_of_different_starts_sites_and_nodes_never_meet(makers: list[tuple[i
     generators = [GlobalIds(start_ms=start, site=site, node=node) for start, site, node in makers]
     made = [generator.next() for generator in generators for _ in range(3)]
     assert len(set(made)) == len(made)
+
+
+@given(st.integers(0, GROUP_MAX), st.integers(0, (1 << DESTINATION_BITS) - 1))
+def test_a_destinations_id_tells_its_group(group: int, number: int) -> None:
+    identity = destination_id(group, number)
+    assert group_of(identity) == group
+    assert identity.to_bytes(8, "big", signed=True)
+
+
+@pytest.mark.parametrize("group", [-1, GROUP_MAX + 1])
+def test_a_group_that_has_no_ids(group: int) -> None:
+    with pytest.raises(ValueError, match="group"):
+        destination_id(group, 1)
 
 
 def test_an_overflowing_counter_moves_on_to_the_next_millisecond() -> None:

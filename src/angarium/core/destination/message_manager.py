@@ -36,6 +36,7 @@ from angarium.core.destination.restoring import NEXT_DESTINATION_KEY, StoredStat
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.temporaries import Temporaries
 from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError
+from angarium.core.ids import destination_id, group_of
 from angarium.core.names import DEAD_MESSAGE_QUEUE, check_name, is_temporary
 from angarium.core.storage import Operation, Put, Table, key_of
 from angarium.core.stream.events import FileEvent, StreamSettings
@@ -49,14 +50,16 @@ from angarium.core.wire.frames import DestinationKind
 
 class MessageManager:
     def __init__(
-        self, settings: DestinationSettings, streams: StreamSettings | None = None, *, wall_ms_at_zero: float
-    ) -> None:
+        self, settings: DestinationSettings, streams: StreamSettings | None = None, *,
+        wall_ms_at_zero: float, number: int = 0,
+    ) -> None:  # fmt: skip
         self._settings = settings
         self.streams = Streams(streams or StreamSettings())
         self._wall_ms_at_zero = wall_ms_at_zero
         self.destinations: dict[int, Destination] = {}
         self._by_name: dict[str, Destination] = {}
-        self._next_destination = 1
+        self._number = number  # of the replica group that it is
+        self._next_destination = destination_id(number, 1)
         self._token = 0
         self._writes: dict[int, PendingWrite] = {}
         self._reads: dict[int, PendingRead | PendingAdministration | PendingDelayed] = {}
@@ -82,7 +85,7 @@ class MessageManager:
         self._now = now
         if state.destinations:
             self._directory.restarted(now)
-        self._next_destination, records = stored_records(state)
+        self._next_destination, records = stored_records(state, self._number)
         for identity, record in records.items():
             self._add(identity, record)
             if record.owner:
@@ -301,6 +304,8 @@ class MessageManager:
         if len(self.destinations) >= self._settings.destinations_max:
             reason = f"{len(self.destinations):,} destinations exist, as many as destinations_max allows; remove some"
             raise Rejected("too-many-destinations", reason)
+        if group_of(self._next_destination) != self._number:
+            raise Rejected("too-many-destinations", "all ids of destinations that this node may give have been used")
 
     def created(self, record: DestinationRecord) -> tuple[Destination, list[Operation]]:
         identity, self._next_destination = self._next_destination, self._next_destination + 1

@@ -10,6 +10,7 @@ from angarium.core.destination.log import parse_log_record
 from angarium.core.destination.records import DestinationRecord, parse_attached_key
 from angarium.core.destination.subscription_record import SubscriptionRecord
 from angarium.core.errors import StorageCorrupt
+from angarium.core.ids import destination_id, group_of
 from angarium.core.storage import Operation, Table, delete_prefix
 from angarium.core.stream.events import StoredFile
 
@@ -35,13 +36,17 @@ class StoredState:
     stream_files: dict[bytes, StoredFile] = field(default_factory=dict)  # by identity
 
 
-def stored_records(state: StoredState) -> tuple[int, dict[int, DestinationRecord]]:
-    """The number that the next destination gets, and the records of those that exist."""
+def stored_records(state: StoredState, group: int) -> tuple[int, dict[int, DestinationRecord]]:
+    """The id that the next destination gets, and the records of those that exist."""
     records: dict[int, DestinationRecord] = {}
     for key, value in state.destinations.items():
         identity = int.from_bytes(key, "big")
         records[identity] = _decode(value, DestinationRecord, f"destination {identity}")
-    noted = int.from_bytes(state.node.get(NEXT_DESTINATION_KEY, b"\x01"), "big")
+    noted = int.from_bytes(state.node.get(NEXT_DESTINATION_KEY, b""), "big") or destination_id(group, 1)
+    strange = next((identity for identity in (*records, noted - 1) if group_of(identity) != group), None)
+    if strange is not None:
+        reason = f"destination {strange} is of replica group {group_of(strange)}, and this is group {group}"
+        raise StorageCorrupt(f"{reason}: the store belongs to another group; give each its own directory")
     return max([noted, *(identity + 1 for identity in records)]), records
 
 
