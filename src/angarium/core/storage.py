@@ -22,6 +22,7 @@ class Table(IntEnum):
     LAST_VALUE = 12  # destination id, last-value key -> position of its last message
     TRANSACTION = 13  # session -> number of its last committed transaction
     STREAM = 16  # destination id, position -> the stream that holds the body of that message
+    GROUPS = 20  # what a voter keeps of the log of decisions: see core/groups/log.py
 
 
 class Put(msgspec.Struct, frozen=True):

@@ -59,7 +59,9 @@ def test_only_the_primary_changes_who_is_in_sync() -> None:
         rules.admitted(group, 2, A, Replica("b", b"3" * 16))
     with pytest.raises(Rejected, match="is none of"):
         rules.admitted(group, 2, A, Replica("d", b"d" * 16))
-    with pytest.raises(Rejected, match="cannot take out"):
+    renewed = rules.shrunk(group, 2, A, [])
+    assert (renewed.epoch, renewed.in_sync) == (3, (A, B))
+    with pytest.raises(Rejected, match="cannot take itself out"):
         rules.shrunk(group, 2, A, [A])
 
 

@@ -95,12 +95,11 @@ def promoted(
 def shrunk(
     current: GroupConfiguration, epoch: int, primary: Replica, gone: Sequence[Replica]
 ) -> GroupConfiguration:
-    """The primary goes on without some backups."""
+    """The primary goes on without some backups; or without any change, which voids what it asked for before."""
     _check(current, epoch)
     _check_primary(current, primary)
-    if primary in gone or not gone or any(replica not in current.in_sync for replica in gone):
-        listed = ", ".join(map(str, gone)) or "nobody"
-        raise Rejected("not-in-sync", f"group {current.group!r} epoch {epoch}: {primary} cannot take out {listed}")
+    if primary in gone:
+        raise Rejected("is-primary", f"group {current.group!r} epoch {epoch}: the primary cannot take itself out")
     return _next(current, [r for r in current.in_sync if r not in gone], current.incarnation)
 
 

@@ -17,8 +17,11 @@ What a replica promises:
                    acknowledged all up to `position`. It repeats this every second until it sees a higher epoch, since
                    the leader that asked may be gone: nobody else would know that the group stands still.
     ShrinkAsk      it goes on waiting for those it wants to be rid of until it has seen the configuration without them.
-    AdmitAsk       the replica has all that was confirmed, and from the moment of asking nothing is confirmed that
-                   it has not acknowledged: the decision may hold long before the primary hears of it.
+                   With nobody in `gone` it asks for a new epoch only: what it asked for under the old one is void.
+    AdmitAsk       the replica has all that was confirmed, and from the moment of asking, until it sees a higher epoch,
+                   nothing is confirmed that it has not acknowledged: the decision may hold long before the primary
+                   hears of it, and a late copy of the question may still be decided after a refusal. A primary that
+                   wants to go on without that replica asks for a new epoch (`ShrinkAsk`).
 
 What group services promise: no two configurations of one group have the same epoch; a configuration's in-sync
 replicas are those of the one before, less some, or with one that its primary admitted.
@@ -63,7 +66,7 @@ class HandOverReady(Message, frozen=True):
 
 
 class ShrinkAsk(Message, frozen=True):
-    """Primary: these in-sync backups do not acknowledge; go on without them."""
+    """Primary: these backups do not acknowledge; go on without them, under a new epoch."""
 
     group: str
     epoch: int
