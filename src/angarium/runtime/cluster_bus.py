@@ -137,6 +137,7 @@ class ClusterBus:
         self._gathered: dict[int, list[Message]] = {}  # sent in this turn of the loop
         self._gathered_bytes: dict[int, int] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
         self._refresh_timer: asyncio.TimerHandle | None = None
         self._events: deque[Event] = deque()
         self._running = False
@@ -287,12 +288,12 @@ class ClusterBus:
     def _arm(self) -> None:
         due = self._machine.deadline()
         if self._timer is not None:
-            if due is not None and self._timer.when() <= due:
+            if due is not None and self._timer_at <= due:
                 return  # it asks the machine again then
             self._timer.cancel()
             self._timer = None
         if due is not None:
-            self._timer = self._loop.call_at(due, self._tick)
+            self._timer, self._timer_at = self._loop.call_at(due, self._tick), due
 
     def _perform(self, command: Command) -> None:
         match command:
