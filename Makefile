@@ -34,7 +34,13 @@ lint: $(VENV)/dev     ## style, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-unit: $(VENV)/dev     ## every test: units, store, simulation and processes
+# Tests in network namespaces need nftables; where it cannot be had they are skipped, and say why.
+$(VENV)/nft: $(VENV)/runtime
+	@command -v nft >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		apt-get update -qq && apt-get install -y -qq nftables iproute2; } || true
+	@touch $@
+
+unit: $(VENV)/dev $(VENV)/nft     ## every test: units, store, simulation and processes
 	$(BIN)/pytest -n auto --dist worksteal
 
 test: lint unit       ## everything that must hold, on a fresh machine

@@ -1,0 +1,50 @@
+"""Listens to an interface until its input ends, and says how many bytes of bus data passed first and again.
+
+Run inside a namespace: python -m tests.netns.bus_tap INTERFACE
+"""
+import json
+import socket
+import sys
+import threading
+
+from angarium.core.bus.datagram import HEADER, HEADER_BYTES, Kind
+
+_ETH_P_ALL = 3
+_HEADERS_BYTES = 14 + 20 + 8  # Ethernet, IPv4 without options, UDP
+
+
+def count(tap: socket.socket, totals: dict[str, int], stop: threading.Event) -> None:
+    seen: set[tuple[int, bytes, int]] = set()
+    while not stop.is_set():
+        try:
+            packet = tap.recv(1 << 16)
+        except TimeoutError:
+            continue
+        datagram = packet[_HEADERS_BYTES:]
+        if packet[12:14] != b"\x08\x00" or packet[23] != socket.IPPROTO_UDP or len(datagram) < HEADER_BYTES:
+            continue
+        fields = HEADER.unpack_from(datagram)
+        if fields[0] != 1 or fields[1] != Kind.DATA:
+            continue
+        key = (fields[3], fields[5], fields[6])
+        totals["repairs" if key in seen else "data"] += len(datagram)
+        seen.add(key)
+
+
+def main() -> None:
+    tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
+    tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
+    tap.bind((sys.argv[1], 0))
+    tap.settimeout(0.1)
+    totals, stop = {"data": 0, "repairs": 0}, threading.Event()
+    thread = threading.Thread(target=count, args=(tap, totals, stop))
+    thread.start()
+    print("listening", flush=True)
+    sys.stdin.read()
+    stop.set()
+    thread.join()
+    print(json.dumps(totals), flush=True)
+
+
+if __name__ == "__main__":
+    main()

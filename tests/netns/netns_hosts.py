@@ -1,0 +1,97 @@
+"""Hosts in network namespaces on one bridge; losses by nftables. Nothing outside the namespaces is touched.
+
+The bridge is in a namespace of its own (`hub`); each host's interface is `eth0`, its peer in the hub is named for the
+host. `end` deletes the namespaces, and with them everything in them.
+"""
+import itertools
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+GROUP = "239.255.90.1"
+_numbers = itertools.count(1)
+
+
+def why_not() -> str:
+    """Why namespaces cannot be had here; empty if they can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    missing = [tool for tool in ("ip", "nft") if shutil.which(tool) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)} (Debian: iproute2, nftables)"
+    tried = subprocess.run(["ip", "netns", "add", f"agprobe{os.getpid()}"], capture_output=True, check=False)
+    if tried.returncode:
+        return f"no network namespaces here: {tried.stderr.decode().strip()}"
+    subprocess.run(["ip", "netns", "del", f"agprobe{os.getpid()}"], capture_output=True, check=False)
+    return ""
+
+
+def run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout
+
+
+class Hosts:
+    def __init__(self, count: int) -> None:
+        self._prefix = f"ag{os.getpid()}x{next(_numbers)}"
+        self.hub = f"{self._prefix}hub"
+        self.addresses = [f"10.77.0.{n + 1}" for n in range(count)]
+        self._made: list[str] = []
+        try:
+            self._namespace(self.hub)
+            self.inside(self.hub, "ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+            self.inside(self.hub, "ip", "link", "set", "br0", "up")
+            for number in range(count):
+                self._namespace(self.name(number))
+                self.plug_in(number)
+        except BaseException:
+            self.end()
+            raise
+
+    def name(self, number: int) -> str:
+        return f"{self._prefix}h{number}"
+
+    def prefix(self, number: int) -> Sequence[str]:
+        return ("ip", "netns", "exec", self.name(number))
+
+    def _namespace(self, name: str) -> None:
+        run("ip", "netns", "add", name)
+        self._made.append(name)
+        self.inside(name, "ip", "link", "set", "lo", "up")
+
+    def inside(self, name: str, *command: str) -> str:
+        return run("ip", "netns", "exec", name, *command)
+
+    def on(self, number: int, *command: str) -> str:
+        return self.inside(self.name(number), *command)
+
+    def plug_in(self, number: int) -> None:
+        """A new interface, with the host's address."""
+        peer = f"port{number}"
+        other_end = ("peer", "name", "eth0", "netns", self.name(number))
+        self.inside(self.hub, "ip", "link", "add", peer, "type", "veth", *other_end)
+        self.inside(self.hub, "ip", "link", "set", peer, "master", "br0", "up")
+        self.on(number, "ip", "address", "add", f"{self.addresses[number]}/24", "dev", "eth0")
+        self.on(number, "ip", "link", "set", "eth0", "up")
+
+    def pull_out(self, number: int) -> None:
+        self.inside(self.hub, "ip", "link", "del", f"port{number}")
+
+    def lose(self, number: int, what: str) -> None:
+        """Packets that arrive at that host and fit the rule are dropped; an earlier rule is replaced."""
+        self.heal(number)
+        self.on(number, "nft", "add table inet loss")
+        self.on(number, "nft", "add chain inet loss arriving { type filter hook input priority 0 ; }")
+        self.on(number, "nft", f"add rule inet loss arriving {what} counter drop")
+
+    def lose_multicast(self, number: int, percent: int) -> None:
+        self.lose(number, f"ip daddr {GROUP} numgen random mod 100 < {percent}")
+
+    def heal(self, number: int) -> None:
+        self.on(number, "nft", "add table inet loss")  # so that there is one to delete
+        self.on(number, "nft", "delete table inet loss")
+
+    def end(self) -> None:
+        for name in reversed(self._made):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+        self._made.clear()
