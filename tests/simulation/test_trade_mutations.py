@@ -135,9 +135,9 @@ def redelivery_limit_is_one_too_low(patch: pytest.MonkeyPatch) -> None:
 def rollback_redelivers_backwards(patch: pytest.MonkeyPatch) -> None:
     first_free = Subscription.first_free
 
-    def mutant(self: Subscription, position: int, lane: Any) -> int | None:
-        free = first_free(self, position, lane)
-        returned = self.returned.overlap(position, lane.readable)
+    def mutant(self: Subscription, low: int, high: int) -> int | None:
+        free = first_free(self, low, high)
+        returned = self.returned.overlap(low, high)
         return free if not returned else returned[-1][1] - 1
 
     patch.setattr(Subscription, "first_free", mutant)

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
+from angarium.sim.post import PostWorld
 from angarium.sim.trade import TradeWorld
 from angarium.sim.world import Failure, Outcome, World, run_seed
 
 _PROGRESS_S = 5.0
-WORLDS: dict[str, type[World]] = {"plain": World, "trade": TradeWorld}
+WORLDS: dict[str, type[World]] = {"plain": World, "trade": TradeWorld, "post": PostWorld}
 
 
 def main(arguments: list[str] | None = None) -> int:

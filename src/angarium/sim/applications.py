@@ -3,12 +3,13 @@
 An `Application` lives in one client and acts at random times. `calm_down` is the end of its moods: from then on it only
 finishes what it began: producers publish the rest, consumers settle everything they get.
 """
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from random import Random
 
+from angarium.core.client.gathered import Options
 from angarium.core.wire.frames import DestinationKind, Outcome, Start
 from angarium.sim.client import SimClient
 from angarium.sim.clock import Clock
@@ -20,11 +21,13 @@ _CALM_PREFETCH = 50
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A destination, and on a topic the durable name to consume under."""
+    """A destination, and for who consumes there: on a topic the durable name, and what is wanted of it."""
 
     name: str
     kind: DestinationKind
     subscription: str = ""
+    selector: str = ""
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ def draw_habits(chance: Random) -> Habits:
 class Application:
     def __init__(
         self, client: SimClient, clock: Clock, chance: Random, *, produces: Sequence[Place], consumes: Sequence[Place],
-        messages: int, serial: "count[int]",
+        messages: int, serial: "count[int]", dress: Callable[[], Options | None] = lambda: None,
     ) -> None:  # fmt: skip
         self.client = client
         self.messages_left = messages
@@ -69,6 +72,7 @@ class Application:
         self._produces = list(produces)
         self._consumes = list(consumes)
         self._serial = serial  # makes every body its own
+        self._dress = dress  # what a message has beside its body
         self._is_calm = False
         self._session = client.open_session()
         self._producers: list[SimProducer] = []
@@ -118,7 +122,8 @@ class Application:
             consumer.set_prefetch(self._chance.randint(0, self._habits.prefetch_max))
         elif consumers:
             consumer = self._chance.choice(consumers)
-            consumer.close(unsubscribe=bool(consumer.subscription) and self._chance.random() < 0.2)
+            alone = bool(consumer.subscription) and not any(place.shared for place in self._consumes)
+            consumer.close(unsubscribe=alone and self._chance.random() < 0.2)
         self._clock.after(self._chance.expovariate(1 / self._habits.restless_s), self._change_mind)
 
     def _renew_producer(self) -> None:
@@ -136,9 +141,9 @@ class Application:
             return
         producer = self._chance.choice(self._producers)
         burst = min(self.messages_left, self._chance.randint(1, self._habits.burst_max))
-        bodies = [self._body() for _ in range(burst)]
+        messages = [(self._body(), self._dress()) for _ in range(burst)]
         expires = self._chance.random() < self._habits.expiry_chance
-        producer.publish(bodies, expires_after_s=self._chance.choice((0.05, 1.0, 5.0)) if expires else 0.0)
+        producer.publish_each(messages, expires_after_s=self._chance.choice((0.05, 1.0, 5.0)) if expires else 0.0)
         self.messages_left -= burst
         pause_s = 0.01 if self._is_calm else self._habits.pause_s_max
         self._clock.after(self._chance.random() * pause_s, self._publish)
@@ -152,8 +157,9 @@ class Application:
         prefetch = _CALM_PREFETCH if self._is_calm else self._chance.randint(1, self._habits.prefetch_max)
         start = self._chance.choice((Start.NEXT, Start.OLDEST))
         consumer = session.consume(
-            place.name, place.kind, subscription=place.subscription, prefetch=prefetch, start=start
-        )
+            place.name, place.kind, subscription=place.subscription, prefetch=prefetch, start=start,
+            selector=place.selector, shared=place.shared,
+        )  # fmt: skip
         consumer.on_arrival = self._arrived
         self._clock.after(0.5 + self._chance.random(), partial(self._reopen_if_ended, consumer, session, place))
 

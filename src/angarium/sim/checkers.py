@@ -18,6 +18,8 @@ from angarium.core.destination.events import FromSession, Level, Report, ToSessi
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.ranges import Range
+from angarium.core.selector.naive import matches
+from angarium.core.selector.parser import parse
 from angarium.core.storage import Table
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind, Outcome
@@ -155,7 +157,7 @@ class Ledger:
             if position is None:
                 if sequence not in facts.forgiven:
                     yield f"{name}: message {sequence} of {facts.identity.hex()[-6:]} is confirmed and not in the log"
-            elif self._is_rightly_dead(subscription, position):
+            elif self._is_rightly_dead(subscription, position) or not _is_wanted(subscription, position):
                 continue
             elif position not in done and not self._is_excused(log, facts, sequence, position):
                 yield f"{name}: position {position} is not {what}"
@@ -183,6 +185,11 @@ class Ledger:
         if 0 < expiry_ms <= WALL_MS_AT_ZERO + self._clock.now * 1000:
             return True
         return position in log.damaged and position in log.set_aside
+
+
+def _is_wanted(subscription: SubscriptionFacts, position: int) -> bool:
+    selector = parse(subscription.selector)
+    return selector is None or matches(selector, subscription.log.fields.get(position, {}))
 
 
 def left_in_memory(node: Node) -> Iterator[str]:
@@ -229,5 +236,7 @@ def _left_in(destination: Destination) -> Iterator[str]:
         if any(sets) or subscription.parking or subscription.parking.orphaned or subscription.redeliveries.count:
             yield f"subscription {subscription.name!r} holds on to positions"
         for lane in destination.log.order:
+            if subscription.is_idle_in(lane.number):
+                continue  # it waits only for what it is offered, and stands where that was last
             if (cursor := subscription.cursor_of(lane.number)) != lane.next:
                 yield f"subscription {subscription.name!r} stands at {cursor} of {lane.next}"

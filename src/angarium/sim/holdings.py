@@ -7,7 +7,7 @@ What is promised to a session that survives, and checked here as it happens:
 - nothing is taken from a session that was never away so long (ConsumerOpened.lost);
 - a settlement that was answered is final: the position is never delivered again;
 - only durable messages are delivered, as they were published, and before they expire;
-- first deliveries to one consumer keep the order of each producer;
+- first deliveries to one consumer keep the order of each producer, within a priority and a message group;
 - who gets what another application had in its hands is told so, unless the broker has crashed in between.
 
 Two exceptions, both when the broker stops at a bad moment and the earlier holder of a position comes back first; the
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from angarium.core.destination.consumer import ConsumerKey
+from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.log import lane_of
 from angarium.core.ranges import Range
 from angarium.core.wire import frames
@@ -29,6 +30,7 @@ from angarium.sim.messages import LogFacts, Messages, Violation
 
 _TOLERANCE_S = 1e-6
 FIRST_SEND = -1
+Stream = tuple[bytes, int, str | None]  # producer, lane, message group: what keeps its order
 
 
 class Send(NamedTuple):
@@ -52,6 +54,9 @@ class SubscriptionFacts:
     log: LogFacts
     name: str
     is_durable: bool
+    selector: str = ""  # of a topic's
+    is_shared: bool = False
+    is_divided: bool = False  # by selectors of its consumers: then what a group's owner leaves may go to others first
     starts_after: float = -1.0  # what was confirmed before is not for it
     opened_at: float | None = None  # when the broker first said so
     is_ending: bool = False  # its application has asked to unsubscribe
@@ -87,7 +92,7 @@ class ConsumerFacts:
     is_gone: bool = False  # closed, or its client is
     is_refused: bool = False  # its last opening was: what it says since is ignored
     sends: dict[int, Send] = field(default_factory=dict)  # position -> when it was last sent here
-    last: dict[tuple[bytes, int], int] = field(default_factory=dict)  # producer, lane -> last among first deliveries
+    last: dict[Stream, int] = field(default_factory=dict)  # the last sequence among first deliveries
     lost: set[int] = field(default_factory=set)  # as the broker said when it last opened
     settles: dict[int, tuple[Outcome, list[Range]]] = field(default_factory=dict)  # as the message manager got them
     answered: int = 0  # the last of them
@@ -121,13 +126,16 @@ class Holdings:
         durable = bool(frame.subscription) or log.kind == frames.DestinationKind.QUEUE
         subscription = self.subscriptions.get((log.name, name))
         if subscription is None:
-            subscription = self.subscriptions[log.name, name] = SubscriptionFacts(log, name, durable)
+            subscription = self.subscriptions[log.name, name] = SubscriptionFacts(
+                log, name, durable, "" if log.kind == frames.DestinationKind.QUEUE else frame.selector, frame.shared
+            )
             if (log.name, name) not in self._unsubscribed:
                 subscription.starts_after = now
         if log.kind == frames.DestinationKind.QUEUE or (
             subscription.opened_at is None and frame.start == frames.Start.OLDEST
         ):
             subscription.starts_after = -1.0
+        subscription.is_divided |= bool(frame.selector) and log.kind == frames.DestinationKind.QUEUE
         self.consumers[key] = ConsumerFacts(key, destination, subscription, is_gone=key in self._gone)
 
     def _note_absence(self, facts: ConsumerFacts, now: float) -> None:
@@ -277,7 +285,7 @@ class Holdings:
         """The messages from `low` on of the batch reach the application."""
         facts = self.consumers[key]
         subscription = facts.subscription
-        log = subscription.log
+        log, fields = subscription.log, BatchFields(batch)
         for index, at in enumerate(positions, start=low):
             sequence = batch.sequence(index)
             if key in subscription.holds.get(at, ()):
@@ -288,12 +296,14 @@ class Holdings:
             send, seen = facts.sends[at], subscription.seen.get(at, NEVER)
             if seen.start == send.start and seen.number < send.number and not (counts and counts[index]):
                 raise Violation("redeliveries are told", f"{log.name}: position {at} comes as if for the first time")
+            group = fields.group(index)
             is_late = batch.columns & Columns.DUE  # what waits until it is due is overtaken
-            if subscription.sent[at] == FIRST_SEND and subscription.first_to[at] == key and not is_late:
-                stream = (batch.producer, lane_of(at))
+            is_first = subscription.sent[at] == FIRST_SEND and subscription.first_to[at] == key
+            if is_first and not is_late and (group is None or not subscription.is_divided):
+                stream = (batch.producer, lane_of(at), group)
                 if facts.last.get(stream, 0) >= sequence:
                     raise Violation(
-                        "order per producer and priority",
+                        "order per producer, priority and group",
                         f"{log.name}: message {sequence} arrives after {facts.last[stream]}",
                     )
                 facts.last[stream] = sequence

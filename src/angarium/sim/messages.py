@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from angarium.core.client.gathered import Options
+from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.headers import read_map
 from angarium.core.destination.log import lane_of
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
+from angarium.core.selector.fields import Fields
 from angarium.core.storage import Operation, Put, Table
 from angarium.core.wire.batch import Batch, Columns
 from angarium.core.wire.frames import DestinationKind
@@ -78,6 +80,7 @@ class LogFacts:
     waiting: set[tuple[bytes, int]] = field(default_factory=set)  # producer, sequence of what was not due at first
     identifiers: dict[str, tuple[bytes, int]] = field(default_factory=dict)  # deduplication id -> whose it is
     refusals: set[tuple[bytes, int]] = field(default_factory=set)  # producer, sequence, as the broker has said
+    fields: dict[int, Fields] = field(default_factory=dict)  # position -> the message, as a selector sees it
 
     def has_twin(self, facts: ProducerFacts, sequence: int) -> bool:
         """Another message with the same deduplication id is stored."""
@@ -201,6 +204,8 @@ class Messages:
         last = log.last.get(stream, 0)
         is_late = bool(batch.columns & Columns.DUE)  # some may have waited until they were due, and been overtaken
         self._note_identifiers(log, batch)
+        if batch.columns & (Columns.PROPERTIES | Columns.PRIORITY):
+            log.fields.update(zip(range(end - batch.count, end), BatchFields(batch).all(), strict=True))
         for position, sequence in zip(range(end - batch.count, end), batch.sequences(), strict=True):
             if position in log.messages:
                 raise Violation(

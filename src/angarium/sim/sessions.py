@@ -43,13 +43,13 @@ class SimSession:
 
     def consume(
         self, destination: str, kind: DestinationKind = DestinationKind.QUEUE, *, subscription: str = "",
-        prefetch: int = 10, start: Start = Start.NEXT,
+        prefetch: int = 10, start: Start = Start.NEXT, selector: str = "", shared: bool = False,
     ) -> "SimConsumer":  # fmt: skip
         self._consumer_last += 1
         consumer = SimConsumer(self, self._consumer_last, destination, kind, subscription)
         self.consumers[consumer.number] = consumer
         request = events.OpenConsumer(
-            self.number, consumer.number, destination, kind, prefetch, subscription, start
+            self.number, consumer.number, destination, kind, prefetch, subscription, start, selector, shared
         )
         self.client.handle(request)
         return consumer
@@ -121,11 +121,16 @@ class SimProducer:
         return len(self.facts.bodies) - self.facts.confirmed
 
     def publish(self, bodies: list[bytes], *, expires_after_s: float = 0.0, options: Options | None = None) -> None:
+        self.publish_each([(body, options) for body in bodies], expires_after_s=expires_after_s)
+
+    def publish_each(
+        self, messages: Sequence[tuple[bytes, Options | None]], *, expires_after_s: float = 0.0
+    ) -> None:
         client = self.session.client
-        now_ms = int(WALL_MS_AT_ZERO + client.clock.now * 1000)
-        expiry_ms = now_ms + int(expires_after_s * 1000) if expires_after_s else 0
-        messages = self.gather([(body, Options(expiry_ms=expiry_ms) if expiry_ms else options) for body in bodies])
-        client.handle(events.Publish(self.session.number, self.number, messages))
+        if expires_after_s:
+            expiry_ms = int(WALL_MS_AT_ZERO + client.clock.now * 1000) + int(expires_after_s * 1000)
+            messages = [(body, (each or Options())._replace(expiry_ms=expiry_ms)) for body, each in messages]
+        client.handle(events.Publish(self.session.number, self.number, self.gather(messages)))
 
     def gather(self, messages: Sequence[tuple[bytes, Options | None]]) -> Gathered:
         """Note that these are published: by whoever asks for them now, in a Publish or a Commit."""

@@ -190,7 +190,7 @@ class World:
     def _add_drainer(self) -> None:
         """Somebody has to consume what the dead have left."""
         subscriptions = [
-            Place(facts.log.name, facts.log.kind, facts.name)
+            Place(facts.log.name, facts.log.kind, facts.name, facts.selector, facts.is_shared)
             for facts in self.ledger.holdings.subscriptions.values()
             if facts.is_durable and facts.log.kind == DestinationKind.TOPIC
         ]

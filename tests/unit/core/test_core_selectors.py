@@ -2,7 +2,7 @@
 others stay for whoever wants them; on a topic they are not of the subscription at all."""
 import pytest
 
-from angarium.core.destination.events import DestinationSettings
+from angarium.core.destination.events import DestinationSettings, Read
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind, Start
 from tests.unit.core.core_manager import World
@@ -222,3 +222,18 @@ def test_a_selective_consumer_leaves_a_limited_number_of_holes() -> None:
     assert everybody.bodies, "whoever takes the others makes room again"
     everybody.settle(*((p, p + 1) for p in everybody.positions))
     assert len(red.positions) > taken
+
+
+def test_who_comes_into_line_while_something_later_is_read_gets_what_is_before_it_first() -> None:
+    world = World()
+    queue = world.locate("q")
+    choosy, other = world.consumer(queue, selector=RED), world.consumer(queue, credit=0)
+    world.producer(queue).publish(b"0", columns=colours("blue"))
+    choosy.credit(0)
+    world.producer(queue).publish(b"1", b"2", columns=colours("red", "blue"))
+    world.auto = False
+    choosy.credit(5)
+    assert [read.position for read in world.reads if isinstance(read, Read)] == [1], "it has left the first"
+    other.credit(5)
+    world.run_disk()
+    assert (choosy.bodies, other.bodies) == ([b"1"], [b"0", b"2"])

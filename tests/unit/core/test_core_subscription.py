@@ -13,6 +13,7 @@ from angarium.core.destination.consumer import Consumer, ConsumerKey
 from angarium.core.destination.log import Log
 from angarium.core.destination.subscription import Subscription
 from angarium.core.destination.subscription_record import SubscriptionRecord, recorded, restored
+from angarium.core.destination.wanting import wanted
 from angarium.core.ranges import Range, RangeSet
 from tests.unit.core.core_settings import THOROUGH
 
@@ -134,7 +135,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
     @rule(count=st.integers(1, 5))
     def deliver(self, count: int) -> None:
         free = self._free()
-        assert self.subscription.wanted(self.log) == (free[0] if free and self.line else None)
+        assert wanted(self.subscription, self.log) == (free[0] if free and self.line else None)
         if not free or not self.line:
             return
         consumer = self.subscription.line.first()
@@ -315,7 +316,7 @@ def test_a_stalled_or_opening_consumer_takes_no_turn() -> None:
     assert subscription.line.first() is None
     log = Log(1)
     log.lanes[0].readable = 5
-    assert subscription.wanted(log) is None
+    assert wanted(subscription, log) is None
     first.stalled = False
     subscription.line.update(first)
-    assert subscription.wanted(log) == 0
+    assert wanted(subscription, log) == 0

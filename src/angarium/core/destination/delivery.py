@@ -17,6 +17,7 @@ from angarium.core.destination.events import ToSession
 from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.log import lane_of
 from angarium.core.destination.subscription import Subscription
+from angarium.core.destination.wanting import is_behind
 from angarium.core.ranges import Range, RangeSet
 from angarium.core.wire.batch import Batch, Columns
 from angarium.core.wire.frames import Deliver
@@ -70,6 +71,8 @@ def deliver(subscription: Subscription, pieces: list[Piece], asked: Range, *, wa
     at, readable = asked
     # What each consumer gets in one turn: an equal part of what is free now, not of what others have left.
     share = -(-subscription.free_in_lane(at, readable) // max(1, len(subscription.line)))
+    looks = subscription.looks or any(piece.batch is not None and _is_grouped(piece.batch) for piece in pieces)
+    behind = [consumer for consumer in subscription.line if is_behind(subscription, consumer, at)] if looks else []
     for piece in pieces:
         if subscription.line.first() is None:
             return result
@@ -80,14 +83,18 @@ def deliver(subscription: Subscription, pieces: list[Piece], asked: Range, *, wa
             _note_damage(subscription, at, base, None, result)
             free = subscription.free_in(max(base, at), min(piece.end, readable))
             free = _without_expired(subscription, piece.batch, base, free, wall_ms, result)
-            if subscription.looks or piece.batch.columns & Columns.GROUP:
-                _look(subscription, piece.batch, base, free, result)
+            if looks:
+                _look(subscription, piece.batch, base, free, behind, result)
             else:
                 _share_out(subscription, piece.batch, base, free, share, result)
         at = piece.end
     if not pieces:
         _note_damage(subscription, at, readable, None, result)
     return result
+
+
+def _is_grouped(batch: Batch) -> bool:
+    return bool(batch.columns & Columns.GROUP)
 
 
 def _note_damage(subscription: Subscription, low: int, high: int, found: Piece | None, result: Delivery) -> None:
@@ -138,7 +145,9 @@ def _send(
 # -- looking at each message -----------------------------------------------------------------------
 
 
-def _look(subscription: Subscription, batch: Batch, base: int, free: list[Range], result: Delivery) -> None:
+def _look(
+    subscription: Subscription, batch: Batch, base: int, free: list[Range], behind: list[Consumer], result: Delivery
+) -> None:
     fields = BatchFields(batch)
     given: dict[Consumer, list[Range]] = {}
     for position in chain.from_iterable(range(*part) for part in free):
@@ -149,7 +158,7 @@ def _look(subscription: Subscription, batch: Batch, base: int, free: list[Range]
             subscription.discard(position, position + 1)
             result.changed = True
             continue
-        consumer = subscription.line.choose(position, fields, index)
+        consumer = subscription.line.choose(position, fields, index, behind)
         if consumer is not None:
             subscription.take(consumer, position, position + 1)
             given.setdefault(consumer, []).append((position, position + 1))

@@ -16,6 +16,7 @@ from angarium.core.destination.log import Lane, LogField, lane_of, log_put
 from angarium.core.destination.pending import Arrival, PendingRead, PendingWrite
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription
+from angarium.core.destination.wanting import wanted
 from angarium.core.ranges import Range, RangeSet
 from angarium.core.selector.compiled import compile_selector
 from angarium.core.selector.fields import Fields
@@ -90,7 +91,7 @@ class Dispatch:
         for subscription in list(self._state.subscriptions) if len(self._live) < len(self._state.subscriptions) else ():
             if subscription.is_live:
                 continue
-            if not subscription.reading and subscription.wanted(self._log) == base:
+            if not subscription.reading and wanted(subscription, self._log) == base:
                 commands += self._delivered(subscription, piece, (base, end), now)
             else:
                 commands += self.pump(subscription)
@@ -123,7 +124,7 @@ class Dispatch:
         commands = self._read_doomed(subscription) if subscription.doom else []
         if subscription.reading:
             return commands
-        position = subscription.wanted(self._log)
+        position = wanted(subscription, self._log)
         if position is not None:
             subscription.reading = True
             commands.append(self._read(subscription, position))

@@ -18,6 +18,7 @@ from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import BatchesRead, StoredBatch
 from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.subscription import Subscription
+from angarium.core.destination.wanting import wanted
 from angarium.core.ids import format_id
 from angarium.core.wire.batch import Batch
 
@@ -70,7 +71,7 @@ def sample_position(destination: Destination) -> int | None:
     (subscription,) = destination.subscriptions
     if not subscription.consumers:
         return None
-    firsts = (subscription.first_free(lane.base, lane) for lane in destination.log.order)
+    firsts = (subscription.first_free(lane.base, lane.readable) for lane in destination.log.order)
     return next((first for first in firsts if first is not None), None)
 
 
@@ -130,7 +131,7 @@ def _verdict(
         return _nobody(destination, subscription, figures, now)
     if not subscription.line:
         return _nobody_ready(destination, subscription, figures)
-    if subscription.wanted(destination.log) is None and not subscription.reading:
+    if wanted(subscription, destination.log) is None and not subscription.reading:
         return _nobody_takes(subscription, figures, sample)
     return Verdict("delivering", f"{_messages(figures['free'])} {_are(figures['free'])} being delivered just now")
 

@@ -11,7 +11,7 @@ A group belongs to the first that took a message of it, until that one closes or
 may come back keeps it, as he keeps what he holds. What its owner's selector excludes belongs, in the same way, to the
 first other one that takes it. So all messages of a group that the same consumers want go to the same one of them.
 """
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from zlib import crc32
 
 from angarium.core.destination.consumer import Consumer, ConsumerKey
@@ -128,12 +128,15 @@ class Line:
         group = fields.group(index)
         return None if group is None else self._owner(crc32(group.encode()) % GROUP_BUCKETS, fields, index)
 
-    def choose(self, position: int, fields: BatchFields, index: int) -> Consumer | None:
+    def choose(
+        self, position: int, fields: BatchFields, index: int, behind: Sequence[Consumer] = ()
+    ) -> Consumer | None:
+        """Who takes the message; whoever is behind is not asked, for it wants something earlier first."""
         group = fields.group(index)
         bucket = None if group is None else crc32(group.encode()) % GROUP_BUCKETS
         owner = None if bucket is None else self._owner(bucket, fields, index)
         for consumer in self._ready:
-            if consumer.unseen is not None and position not in consumer.unseen:
+            if (consumer.unseen is not None and position not in consumer.unseen) or consumer in behind:
                 continue
             if owner is consumer or (owner is None and _wants(consumer, fields, index)):
                 if bucket is not None and owner is None:

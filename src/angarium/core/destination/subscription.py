@@ -25,7 +25,7 @@ from heapq import heappop, heappush
 from angarium.core.destination.consumer import UNSEEN_RANGES_MAX, Consumer, ConsumerKey
 from angarium.core.destination.doom import Doom
 from angarium.core.destination.line import Line
-from angarium.core.destination.log import LANE_BITS, Lane, Log, lane_of
+from angarium.core.destination.log import LANE_BITS, Log, lane_of
 from angarium.core.destination.parking import Parking
 from angarium.core.destination.redeliveries import Redeliveries
 from angarium.core.ranges import Range, RangeSet
@@ -97,33 +97,12 @@ class Subscription:
         """Whether what is free has to be looked at one by one."""
         return (self.accepts is not None and not self.is_live) or self.line.choosy > 0
 
-    def wanted(self, log: Log) -> int | None:
-        """The first free position, if some consumer may take it."""
-        if not self.line:
-            return None
-        for lane in log.order:
-            position = self._wanted_in(lane)
-            if position is not None and not (position >= self.fresh_of(lane.number) and self.room() <= 0):
-                return position
-        return None
-
-    def _wanted_in(self, lane: Lane) -> int | None:
-        unseen = self.line.first_unseen(lane.base, lane.readable)
-        while unseen is not None:
-            free = self.first_free(unseen, lane)
-            if free is None:
-                return None
-            unseen = self.line.first_unseen(free, lane.readable)
-            if unseen == free:
-                return free
-        return None
-
-    def first_free(self, position: int, lane: Lane) -> int | None:
-        """The first free position of the lane from `position` on."""
-        if (returned := self.returned.first_in(position, lane.readable)) is not None:
+    def first_free(self, low: int, high: int) -> int | None:
+        """The first free position of [low, high), which lies in one lane and is readable."""
+        if (returned := self.returned.first_in(low, high)) is not None:
             return returned[0]
-        fresh = max(position, self.fresh_of(lane.number))
-        return fresh if fresh < lane.readable and not self.parking.orphaned and not self.is_live else None
+        fresh = max(low, self.fresh_of(lane_of(low)))
+        return fresh if fresh < high and not self.parking.orphaned and not self.is_live else None
 
     def free_in_lane(self, low: int, high: int) -> int:
         return sum(b - a for a, b in self.free_in(low, high)) if low < high else 0
