@@ -82,7 +82,7 @@ def deliver(subscription: Subscription, pieces: list[Piece], asked: Range, *, wa
             base = piece.end - piece.batch.count
             _note_damage(subscription, at, base, None, result)
             free = subscription.free_in(max(base, at), min(piece.end, readable))
-            free = _without_expired(subscription, piece.batch, base, free, wall_ms, result)
+            free = without_expired(subscription, piece.batch, base, free, wall_ms, result)
             if looks:
                 _look(subscription, piece.batch, base, free, behind, result)
             else:
@@ -168,10 +168,11 @@ def _look(
     _send(subscription, batch, base, given, result)
 
 
-def _without_expired(
+def without_expired(
     subscription: Subscription, batch: Batch, base: int, free: list[Range], wall_ms: int, result: Delivery
 ) -> list[Range]:
-    """The parts of the free ranges that may be delivered; what has expired is settled, and will be buried."""
+    """The parts of the free ranges that may be delivered; what has expired is settled, and will be buried, unless it
+    was not for this subscription."""
     expiries = batch.expiries_ms() if batch.columns & Columns.EXPIRY else None
     if expiries is None or not free:
         return free
@@ -181,9 +182,20 @@ def _without_expired(
         (expired if over else live).add(position, position + 1)
     if expired:
         of = subscription.redeliveries.of
-        counts = [count for low, high in expired for count in of(low, high) or [0] * (high - low)]
-        result.deaths.append(Death("expired", batch, base, list(expired), counts))
+        dead = _accepted(subscription, batch, base, expired)
+        counts = [count for low, high in dead for count in of(low, high) or [0] * (high - low)]
+        if dead:
+            result.deaths.append(Death("expired", batch, base, list(dead), counts))
         result.changed = True
         for part in expired:
             subscription.discard(*part)
     return list(live)
+
+
+def _accepted(subscription: Subscription, batch: Batch, base: int, positions: RangeSet) -> RangeSet:
+    accepts = subscription.accepts
+    if accepts is None or subscription.is_live:  # what is offered to a live one is accepted
+        return positions
+    fields = BatchFields(batch)
+    every = chain.from_iterable(range(*part) for part in positions)
+    return RangeSet((at, at + 1) for at in every if accepts(fields[at - base], batch.producer))

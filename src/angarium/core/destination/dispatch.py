@@ -9,7 +9,7 @@ A subscription with a selector on a topic is *live* once it has looked at everyt
 selectors says which of them a message concerns, and nobody else does anything. One that lags behind looks for
 itself, batch by batch.
 """
-from angarium.core.destination.delivery import Damage, Death, Delivery, Piece, deliver
+from angarium.core.destination.delivery import Damage, Death, Delivery, Piece, deliver, without_expired
 from angarium.core.destination.events import BatchesRead, Command, Level, Read, Report, StoredBatch
 from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.log import Lane, LogField, lane_of, log_put
@@ -176,6 +176,25 @@ class Dispatch:
             subscription.is_noted = False
             return [] if subscription.noting else self._note(subscription)
         return []
+
+    def expire(self, pieces: list[Piece], looked: Range, *, now: float) -> list[Command]:
+        """Of what was read of the stretch, settle and bury what has expired and nobody holds."""
+        wall_ms, lane = self._state.wall_ms(now), self._log.lane_at(looked[0])
+        low, high = max(looked[0], lane.first), min(looked[1], lane.readable)
+        over = [
+            (piece.batch, piece.end - piece.batch.count) for piece in pieces
+            if piece.batch is not None and any(0 < ms <= wall_ms for ms in piece.batch.expiries_ms() or ())
+        ]  # fmt: skip
+        commands: list[Command] = []
+        for subscription in list(self._state.subscriptions) if over else ():
+            result = Delivery()
+            for batch, base in over:
+                if subscription.room() > 0:
+                    free = subscription.free_in(max(base, low), min(base + batch.count, high))
+                    without_expired(subscription, batch, base, free, wall_ms, result)
+            if result.changed:
+                commands += self._saved(subscription, result, now)
+        return commands
 
     def _note(self, subscription: Subscription) -> list[Command]:
         """So that after a crash what was delivered is marked as redelivered. Nobody waits for it, and one such write at

@@ -17,6 +17,7 @@ import struct
 from collections.abc import Iterable
 from enum import IntEnum
 
+from angarium.core.destination.expiries import ExpiryMarks
 from angarium.core.destination.gauge import ByteGauge
 from angarium.core.storage import DeleteRange, Operation, Put, Table, key_of, position_key
 from angarium.core.wire.batch import PRIORITY_DEFAULT, PRIORITY_MAX, Batch, Columns
@@ -25,6 +26,7 @@ from angarium.core.wire.frames import LANE_BITS as LANE_BITS
 LANE_POSITIONS = 1 << LANE_BITS
 LANE_COUNT = PRIORITY_MAX + 1
 _FIGURES = struct.Struct(">QQ")
+_EXPIRY = int(Columns.EXPIRY)
 
 
 class LogField(IntEnum):
@@ -34,6 +36,7 @@ class LogField(IntEnum):
     NEXT = 2  # the position that the next message gets, and how many bytes were stored so far
     DAMAGED = 3  # positions set aside, of the whole log
     DELAYED = 4  # messages that are not yet due, of the whole log
+    EXPIRES = 5  # 1: some message may expire
 
 
 def lane_of(position: int) -> int:
@@ -55,7 +58,7 @@ def parse_log_record(key: bytes, value: bytes) -> tuple[int, tuple[int, int], tu
 
 
 class Lane:
-    __slots__ = ("base", "deleted", "first", "gauge", "next", "number", "readable", "stored")
+    __slots__ = ("base", "deleted", "expires", "expiries", "first", "gauge", "next", "number", "readable", "stored")
 
     def __init__(self, number: int, first: int = 0, next_position: int = 0) -> None:
         """The positions of an empty lane, or as they were stored."""
@@ -64,6 +67,8 @@ class Lane:
         self.next = self.readable = self.stored = max(next_position, self.base)
         self.first = self.deleted = min(max(first, self.base), self.next)
         self.gauge = ByteGauge(self.first)
+        self.expiries = ExpiryMarks()
+        self.expires = False  # as is stored: some message may expire
 
     @property
     def end(self) -> int:
@@ -89,6 +94,9 @@ class Log:
             following, added = figures.get((LogField.NEXT, number), (0, 0))
             lane = Lane(number, first, following)
             lane.gauge.restore(lane.first, lane.next, added, freed)
+            lane.expires = figures.get((LogField.EXPIRES, number), (0, 0))[0] > 0
+            if lane.expires and lane.first < lane.next:
+                lane.expiries.add(lane.first, lane.next, 0)  # somewhere, some time
             self._add(lane)
 
     def lane(self, number: int) -> Lane:
@@ -98,6 +106,9 @@ class Log:
         self.lanes[lane.number] = lane
         self.order = sorted(self.lanes.values(), key=lambda known: known.urgency)
         return lane
+
+    def lane_at(self, position: int) -> Lane:
+        return self.lanes[lane_of(position)]
 
     def __contains__(self, position: int) -> bool:
         lane = self.lanes.get(lane_of(position))
@@ -121,10 +132,21 @@ class Log:
         lane.next += batch.count
         lane.stored = lane.next
         lane.gauge.add(lane.next, len(batch.data))
-        return [
+        operations: list[Operation] = [
             Put(Table.BATCH, position_key(self.identity, lane.next), batch.data),
             log_put(self.identity, LogField.NEXT, lane.next, lane.number, lane.gauge.added),
         ]
+        return operations + self._mark_expiries(lane, batch) if batch.columns & _EXPIRY else operations
+
+    def _mark_expiries(self, lane: Lane, batch: Batch) -> list[Operation]:
+        earliest_ms = min((int(ms) for ms in batch.expiries_ms() or () if ms > 0), default=0)
+        if not earliest_ms:
+            return []
+        lane.expiries.add(lane.next - batch.count, lane.next, earliest_ms)
+        if lane.expires:
+            return []
+        lane.expires = True
+        return [log_put(self.identity, LogField.EXPIRES, 1, lane.number)]
 
     def skip(self, lane: Lane, count: int) -> list[Operation]:
         """Positions pass without anything being stored: nobody wants the messages."""
@@ -143,6 +165,7 @@ class Log:
         if first > lane.first:
             lane.first = first
             lane.gauge.free(first)
+            lane.expiries.free(first)
             operations.append(log_put(self.identity, LogField.FIRST, first, lane.number, lane.gauge.freed))
         if lane.deleted < min(lane.first, lane.stored):
             lane.deleted = lane.first

@@ -8,6 +8,7 @@ import msgspec
 
 from angarium.core.destination.absent import answer_removed
 from angarium.core.destination.administration import Administration
+from angarium.core.destination.blocking import Blocking
 from angarium.core.destination.dead_message_queue import RECORD as DEAD_MESSAGE_QUEUE_RECORD
 from angarium.core.destination.dead_message_queue import DeadMessageQueue
 from angarium.core.destination.destination import Destination
@@ -19,8 +20,6 @@ from angarium.core.destination.events import (
     DestinationSettings,
     Event,
     FromSession,
-    Level,
-    Report,
     Tick,
     ToSession,
     Write,
@@ -28,12 +27,18 @@ from angarium.core.destination.events import (
     WritesUnblocked,
     Written,
 )
-from angarium.core.destination.node_limits import CODE as NODE_FULL
 from angarium.core.destination.node_limits import NodeLimits
-from angarium.core.destination.pending import PendingAdministration, PendingDelayed, PendingRead, PendingWrite
+from angarium.core.destination.pending import (
+    PendingAdministration,
+    PendingDelayed,
+    PendingRead,
+    PendingSweep,
+    PendingWrite,
+)
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.restoring import NEXT_DESTINATION_KEY, StoredState, stored_records, take_up
 from angarium.core.destination.state import DestinationState
+from angarium.core.destination.sweeping import Sweeper
 from angarium.core.destination.temporaries import Temporaries
 from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError
 from angarium.core.ids import destination_id, group_of
@@ -62,14 +67,14 @@ class MessageManager:
         self._next_destination = destination_id(number, 1)
         self._token = 0
         self._writes: dict[int, PendingWrite] = {}
-        self._reads: dict[int, PendingRead | PendingAdministration | PendingDelayed] = {}
+        self._reads: dict[int, PendingRead | PendingAdministration | PendingDelayed | PendingSweep] = {}
         self._creations: dict[int, PendingWrite] = {}  # destinations whose record is not yet durable
         self._timed: dict[int, Destination] = {}  # destinations that have a deadline
         self._now = 0.0  # of the event that is handled
-        self._blocks: dict[str, str] = {}  # code -> reason: why nobody may send anything for now
         self.node_limits = NodeLimits(
             messages_max=settings.node_messages_max, bytes_max=settings.node_bytes_max
         )
+        self._blocking = Blocking(self.destinations, self.node_limits)
         self._dead_message_queue = DeadMessageQueue(self)
         self._temporaries = Temporaries(
             grace_s=settings.resume_grace_s, per_connection_max=settings.temporaries_max
@@ -77,6 +82,7 @@ class MessageManager:
         self._directory = Directory(self.destinations, settings)
         self._administration = Administration(self)
         self.transactions = Transactions(self.destinations, self.write)
+        self._sweeper = Sweeper(self.destinations)
 
     # -- start -------------------------------------------------------------------------------------
 
@@ -96,11 +102,12 @@ class MessageManager:
         for destination in self.destinations.values():
             self._note_deadline(destination)
             self.node_limits.note(destination)
+            self._sweeper.note(destination, now)
             burials += destination.dispatch.bury_restored()
         commands: list[Command] = [self.write(operations, PendingWrite(), freeing=True)] if operations else []
         for damage in self.streams.restore(state.streams, state.stream_files, now=now):
             commands += self._stream_damaged(damage)
-        return commands + burials + self._keep_node_limits()
+        return commands + burials + self._blocking.keep_node_limits()
 
     def _add(self, identity: int, record: DestinationRecord) -> Destination:
         state = DestinationState(
@@ -114,8 +121,8 @@ class MessageManager:
         )
         state.bury = self._dead_message_queue.bury
         destination = Destination(state)
-        for code, reason in self._blocks.items():
-            destination.publishing.set_blocked(code, reason)
+        state.note_expiring = lambda: self._sweeper.note(destination, self._now)
+        self._blocking.apply(destination)
         self.destinations[identity] = self._by_name[record.name] = destination
         return destination
 
@@ -123,6 +130,7 @@ class MessageManager:
 
     def deadline(self) -> float | None:
         deadlines = [self.streams.deadline(), self._temporaries.deadline(), self._directory.deadline()]
+        deadlines.append(self._sweeper.deadline())
         deadlines += [destination.deadline() for destination in self._timed.values()]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -137,9 +145,11 @@ class MessageManager:
                 except RemoteProtocolError as error:
                     return [ToSession(session, frames.Failure(error.code, error.reason))]
             case Written(token):
-                return self._written(self._writes.pop(token), now) + self._keep_node_limits()
+                return self._written(self._writes.pop(token), now) + self._blocking.keep_node_limits()
             case BatchesRead(token, _):
                 asked = self._reads.pop(token)
+                if isinstance(asked, PendingSweep):
+                    return self._sweeper.batches_read(asked, event, now=now)
                 destination = self.destinations.get(asked.destination)
                 assert not isinstance(asked, PendingDelayed)
                 if not isinstance(asked, PendingRead):
@@ -153,15 +163,15 @@ class MessageManager:
                 self._note_deadline(destination)
                 return moved
             case WritesBlocked(reason):
-                return self._set_blocked(reason)
+                return self._blocking.disk(reason)
             case WritesUnblocked():
-                return self._set_blocked("")
+                return self._blocking.disk("")
             case Tick():
                 commands: list[Command] = list(self.streams.tick(now))
                 for destination in list(self._timed.values()):
                     commands += destination.tick(now)
                     self._note_deadline(destination)
-                commands += self._directory.tick(now)
+                commands += self._directory.tick(now) + self._sweeper.tick(now)
                 return commands + self._remove_temporaries(self._temporaries.due(now))
         return self._file_event(event)
 
@@ -350,7 +360,7 @@ class MessageManager:
         self._writes[self._token] = pending
         return self._token
 
-    def pending_read(self, pending: PendingRead | PendingAdministration | PendingDelayed) -> int:
+    def pending_read(self, pending: PendingRead | PendingAdministration | PendingDelayed | PendingSweep) -> int:
         self._token += 1
         self._reads[self._token] = pending
         return self._token
@@ -370,28 +380,6 @@ class MessageManager:
         for other in pending.others:
             commands += self._written(other, now)
         return [*commands, *self.streams.delete(pending.gone)]
-
-    def _set_blocked(self, reason: str) -> list[Command]:
-        text = f"writes are blocked: {reason}" if reason else "writes are possible again"
-        level = Level.ERROR if reason else Level.INFO
-        commands: list[Command] = [Report(level, "disk-blocked" if reason else "disk-unblocked", text)]
-        return commands + self._block_all("disk-full", reason)
-
-    def _keep_node_limits(self) -> list[Command]:
-        limits = self.node_limits
-        if not limits.is_set or not limits.has_changed():
-            return []
-        text = limits.reason or "the node holds less than its limits again"
-        level, code = (Level.WARNING, "node-full") if limits.reason else (Level.INFO, "node-not-full")
-        return [Report(level, code, text), *self._block_all(NODE_FULL, limits.reason)]
-
-    def _block_all(self, code: str, reason: str) -> list[Command]:
-        """All producers, or (empty reason) no longer for that."""
-        self._blocks.pop(code, None)
-        if reason:
-            self._blocks[code] = reason
-        destinations = self.destinations.values()
-        return [command for each in destinations for command in each.publishing.set_blocked(code, reason)]
 
     def check(self) -> None:
         """Assert the invariants of every destination. For tests and the simulator."""

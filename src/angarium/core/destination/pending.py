@@ -56,6 +56,15 @@ class PendingRead:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingSweep:
+    """To see what has expired."""
+
+    destination: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
 class PendingDelayed:
     destination: int
 

@@ -21,6 +21,8 @@ from angarium.core.storage import Operation, Put, Table, delete_key, key_of
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch, Columns
 
+_EXPIRY = int(Columns.EXPIRY)
+
 
 class Publishing:
     def __init__(self, state: DestinationState) -> None:
@@ -177,6 +179,8 @@ class Publishing:
             into = state.log.lane(number)
             if wanted:
                 operations += state.log.append(into, part)
+                if part.columns & _EXPIRY:
+                    state.note_expiring()
                 operations += state.streams.bind(state.identity, part, into.next - part.count)
                 if part.columns & Columns.KEY and state.record.last_value:
                     superseded, noted = self.last_values.noted(part, into.next - part.count)

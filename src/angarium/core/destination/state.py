@@ -5,12 +5,13 @@ from angarium.core.destination.consumer import Consumer, ConsumerKey
 from angarium.core.destination.delivery import Death
 from angarium.core.destination.events import Command, DestinationSettings, Write
 from angarium.core.destination.log import Log, lane_of
-from angarium.core.destination.pending import PendingDelayed, PendingRead, PendingWrite
+from angarium.core.destination.pending import PendingDelayed, PendingRead, PendingSweep, PendingWrite
 from angarium.core.destination.producers import ProducerTable
 from angarium.core.destination.records import Counters, DestinationRecord, attached_key
 from angarium.core.destination.subscription import Subscription
 from angarium.core.destination.subscription_record import recorded
 from angarium.core.destination.subscriptions import Subscriptions
+from angarium.core.ranges import RangeSet
 from angarium.core.storage import Operation, Put, Table, delete_key, key_of
 from angarium.core.stream.streams import Streams
 from angarium.core.wire.frames import DestinationKind
@@ -27,7 +28,7 @@ class DestinationState:
         settings: DestinationSettings,
         *,
         write_token: Callable[[PendingWrite], int],
-        read_token: Callable[[PendingRead | PendingDelayed], int],
+        read_token: Callable[[PendingRead | PendingDelayed | PendingSweep], int],
         streams: Streams,
         wall_ms_at_zero: float,
     ) -> None:
@@ -44,6 +45,7 @@ class DestinationState:
         self.counters = Counters()
         self.keep_until = 0.0  # a topic keeps its log until its subscribers had time to resume, or to come
         self.bury: Bury | None = None
+        self.note_expiring: Callable[[], None] = lambda: None  # something that expires is in the log
         self.read_token = read_token
         self.write_token = write_token
         self.streams = streams
@@ -90,6 +92,17 @@ class DestinationState:
             position >= subscription.cursor_of(lane) and position not in subscription.settled
             for subscription in self.subscriptions
         )
+
+    def unsettled_in(self, low: int, high: int) -> RangeSet:
+        """What of [low, high), which lies in one lane, some subscription has not settled, or may come that has not."""
+        if self.keep_until:
+            return RangeSet([(low, high)])
+        lane, found = lane_of(low), RangeSet()
+        for subscription in self.subscriptions:
+            end = min(high, subscription.fresh_of(lane)) if subscription.is_live else high
+            for part in subscription.settled.gaps(max(low, subscription.cursor_of(lane)), end):
+                found.add(*part)
+        return found
 
     def saved(self, subscription: Subscription) -> list[Operation]:
         """Store the subscription, and free what it was the last to need."""

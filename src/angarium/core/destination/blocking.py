@@ -1,0 +1,39 @@
+"""Why nobody on the node may send anything for now: its disk is full, or it holds as much as it may."""
+from angarium.core.destination.destination import Destination
+from angarium.core.destination.events import Command, Level, Report
+from angarium.core.destination.node_limits import CODE as NODE_FULL
+from angarium.core.destination.node_limits import NodeLimits
+
+
+class Blocking:
+    def __init__(self, destinations: dict[int, Destination], node_limits: NodeLimits) -> None:
+        self._destinations = destinations
+        self._node_limits = node_limits
+        self._reasons: dict[str, str] = {}  # by code
+
+    def apply(self, destination: Destination) -> None:
+        """To one that is new."""
+        for code, reason in self._reasons.items():
+            destination.publishing.set_blocked(code, reason)
+
+    def disk(self, reason: str) -> list[Command]:
+        text = f"writes are blocked: {reason}" if reason else "writes are possible again"
+        level = Level.ERROR if reason else Level.INFO
+        commands: list[Command] = [Report(level, "disk-blocked" if reason else "disk-unblocked", text)]
+        return commands + self._block_all("disk-full", reason)
+
+    def keep_node_limits(self) -> list[Command]:
+        limits = self._node_limits
+        if not limits.is_set or not limits.has_changed():
+            return []
+        text = limits.reason or "the node holds less than its limits again"
+        level, code = (Level.WARNING, "node-full") if limits.reason else (Level.INFO, "node-not-full")
+        return [Report(level, code, text), *self._block_all(NODE_FULL, limits.reason)]
+
+    def _block_all(self, code: str, reason: str) -> list[Command]:
+        """All producers, or (empty reason) no longer for that."""
+        self._reasons.pop(code, None)
+        if reason:
+            self._reasons[code] = reason
+        destinations = self._destinations.values()
+        return [command for each in destinations for command in each.publishing.set_blocked(code, reason)]
