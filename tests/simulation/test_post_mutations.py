@@ -11,7 +11,8 @@ import pytest
 from angarium.core.destination import delivery, line, publishing
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.line import Line
-from angarium.core.destination.subscription_record import SubscriptionRecord
+from angarium.core.destination.pages import SELECTOR_PAGE
+from angarium.core.destination.subscription_record import StoredSubscription
 from angarium.core.selector.index import SelectorIndex
 from angarium.sim.messages import Violation
 from angarium.sim.post import PostWorld
@@ -29,9 +30,9 @@ def selectors_of_consumers_are_ignored(patch: pytest.MonkeyPatch) -> None:
 def selectors_of_subscriptions_are_forgotten_on_restart(patch: pytest.MonkeyPatch) -> None:
     restore = Destination.restore_subscription
 
-    def mutant(self: Destination, name: str, record: SubscriptionRecord, *others: Any, **when: Any) -> Any:
-        fields = {field: getattr(record, field) for field in record.__struct_fields__}
-        return restore(self, name, SubscriptionRecord(**{**fields, "selector": ""}), *others, **when)
+    def mutant(self: Destination, name: str, stored: StoredSubscription, *others: Any, **when: Any) -> Any:
+        stored.pages.pop(SELECTOR_PAGE, None)
+        return restore(self, name, stored, *others, **when)
 
     patch.setattr(Destination, "restore_subscription", mutant)
 

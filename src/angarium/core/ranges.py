@@ -84,6 +84,11 @@ class RangeSet:
         last = bisect_left(self._lows, high)
         return [(max(self._lows[i], low), min(self._highs[i], high)) for i in range(first, last)]
 
+    def starting_in(self, low: int, high: int) -> list[Range]:
+        """The ranges, whole, that begin in [low, high)."""
+        first, last = bisect_left(self._lows, low), bisect_left(self._lows, high)
+        return list(zip(self._lows[first:last], self._highs[first:last], strict=True))
+
     def first(self) -> Range | None:
         return (self._lows[0], self._highs[0]) if self._lows else None
 

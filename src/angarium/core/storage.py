@@ -13,7 +13,7 @@ class Table(IntEnum):
     DESTINATION = 2  # destination id -> name, kind, settings
     LOG = 3  # destination id -> first and next position
     BATCH = 4  # destination id, end position -> batch as published
-    SUBSCRIPTION = 5  # destination id, subscription id -> cursor, settled ranges, ...
+    SUBSCRIPTION = 5  # destination id, subscription id -> cursors, ...
     PRODUCER = 6  # destination id, producer id -> last sequence
     DAMAGED = 7  # destination id, end position -> bytes that failed their checksum
     ATTACHED = 8  # destination id, session, consumer number, subscription id -> nothing
@@ -22,6 +22,7 @@ class Table(IntEnum):
     LAST_VALUE = 12  # destination id, last-value key -> position of its last message
     TRANSACTION = 13  # session -> number of its last committed transaction
     STREAM = 16  # destination id, position -> the stream that holds the body of that message
+    PAGE = 18  # destination id, subscription id, page -> what is settled, redelivered or doomed beyond the cursors
     GROUPS = 20  # what a voter keeps of the log of decisions: see core/groups/log.py
 
 

@@ -5,7 +5,8 @@ once, and a damaged one must not cost the messages that it is about:
 
     DESTINATION    its name is lost: the destination goes on as `damaged-<number>`, for an administrator to empty
     LOG            where the log begins and ends follows from the batches that are there, and from the subscriptions
-    SUBSCRIPTION   its name is the key: it goes on, from the oldest message that is stored, without its selector
+    SUBSCRIPTION   its name is the key: it goes on, from the oldest message that is stored
+    PAGE           forgotten: what it says is settled is delivered again; a selector that it holds is lost
     ATTACHED       there is nothing in it but its key
     PRODUCER       forgotten: what its client resends after this start may be stored twice
     STREAM         forgotten: its message is delivered, and cannot be opened
@@ -46,6 +47,7 @@ def load(store: Store) -> Loaded:
         Table.DESTINATION: state.destinations,
         Table.LOG: state.logs,
         Table.SUBSCRIPTION: state.subscriptions,
+        Table.PAGE: state.pages,
         Table.PRODUCER: state.producers,
         Table.ATTACHED: state.attached,
         Table.DEDUPLICATION: state.deduplication,
@@ -84,6 +86,8 @@ def _repair(store: Store, loaded: Loaded, damaged: list[tuple[Table | None, byte
             loaded.operations.append(delete_key(Table.PRODUCER, key))
         elif table is Table.STREAM and key not in state.streams:
             loaded.operations.append(delete_key(Table.STREAM, key))
+        elif table is Table.PAGE and key not in state.pages:
+            loaded.operations.append(delete_key(Table.PAGE, key))
     keys = [key for _, key in damaged]
     known = {int.from_bytes(key[:8], "big") for key in (*state.destinations, *state.logs, *state.subscriptions, *keys)}
     for destination in sorted(known):
@@ -94,7 +98,7 @@ def _repair(store: Store, loaded: Loaded, damaged: list[tuple[Table | None, byte
         if table is Table.SUBSCRIPTION and key not in state.subscriptions and key[:8] in state.destinations:
             identity = int.from_bytes(key[:8], "big")
             firsts = {lane: _figure(state, identity, LogField.FIRST, lane) for lane in range(LANE_COUNT)}
-            record = msgspec.msgpack.encode(SubscriptionRecord(firsts, [], firsts, {}))
+            record = msgspec.msgpack.encode(SubscriptionRecord(firsts, firsts))
             _put(loaded, state.subscriptions, Table.SUBSCRIPTION, key, record)
 
 

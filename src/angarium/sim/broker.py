@@ -360,6 +360,7 @@ def load(store: Store) -> StoredState:
         Table.DESTINATION: state.destinations,
         Table.LOG: state.logs,
         Table.SUBSCRIPTION: state.subscriptions,
+        Table.PAGE: state.pages,
         Table.PRODUCER: state.producers,
         Table.ATTACHED: state.attached,
         Table.STREAM: state.streams,

@@ -5,11 +5,13 @@ Queues only: a queue has one subscription, and its record says which positions a
 """
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from angarium.core.destination.headers import read_map
 from angarium.core.destination.log import LANE_BITS, lane_of
+from angarium.core.destination.pages import PageRecord, parse_page_key, positions_of
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.subscription_record import SubscriptionRecord
 from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
@@ -47,14 +49,18 @@ class DurableState:
         self._names: dict[int, str] = {}
         self._settled: dict[str, set[int]] = {}
         self._delayed: dict[bytes, list[Message]] = {}  # key in its table
+        self._pages: dict[bytes, bytes] = {}  # the same
 
     def apply(self, operations: Sequence[Operation]) -> Change:
         change = Change()
         for operation in operations:
             if isinstance(operation, DeleteRange):
-                if operation.table == Table.DELAYED:
-                    for key in [key for key in self._delayed if operation.low <= key < operation.high]:
-                        del self._delayed[key]
+                kept: dict[Table, dict[bytes, Any]] = {Table.DELAYED: self._delayed, Table.PAGE: self._pages}
+                table = kept.get(operation.table, {})
+                for key in [key for key in table if operation.low <= key < operation.high]:
+                    del table[key]
+            elif operation.table == Table.PAGE:
+                self._pages[operation.key] = operation.value
             elif operation.table == Table.DESTINATION:
                 record = msgspec.msgpack.decode(operation.value, type=DestinationRecord)
                 self._names[int.from_bytes(operation.key, "big")] = record.name
@@ -91,11 +97,18 @@ class DurableState:
                 self.unsettled[queue].add(position)
 
     def _subscription(self, put: Put, change: Change) -> None:
-        queue = self._names[int.from_bytes(put.key[:8], "big")]
+        destination = int.from_bytes(put.key[:8], "big")
+        queue = self._names[destination]
         if self.records[queue].kind != DestinationKind.QUEUE:
             return
         record = msgspec.msgpack.decode(put.value, type=SubscriptionRecord)
-        settled = RangeSet(record.settled)
+        settled = RangeSet()
+        for key, value in self._pages.items():
+            identity, _, page = parse_page_key(key)
+            if identity == destination:
+                base = positions_of(page)[0]
+                for low, high in msgspec.msgpack.decode(value, type=PageRecord).settled:
+                    settled.add(base + low, base + high)
 
         def is_settled(position: int) -> bool:
             lane = lane_of(position)

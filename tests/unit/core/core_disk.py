@@ -83,6 +83,7 @@ class FakeDisk:
             destinations=dict(self.tables[Table.DESTINATION]),
             logs=dict(self.tables[Table.LOG]),
             subscriptions=dict(self.tables[Table.SUBSCRIPTION]),
+            pages=dict(self.tables[Table.PAGE]),
             producers=dict(self.tables[Table.PRODUCER]),
             attached=dict(self.tables[Table.ATTACHED]),
             streams=dict(self.tables[Table.STREAM]),

@@ -99,7 +99,9 @@ def test_redeliveries_are_a_count_for_each_position(calls: list[tuple[str, int, 
                 redeliveries.drop(low, high)
                 model = {position: count for position, count in model.items() if not low <= position < high}
             case "store":
-                redeliveries = Redeliveries(redeliveries.levels())
+                stored, redeliveries = redeliveries.starting_in(0, 2 * _END), Redeliveries()
+                for count, ranges in stored.items():
+                    redeliveries.restore(count, ranges)
         assert redeliveries.count == len(model)
         assert redeliveries.of(low, high) in (
             [model.get(position, 0) for position in range(low, high)],
@@ -107,7 +109,7 @@ def test_redeliveries_are_a_count_for_each_position(calls: list[tuple[str, int, 
         ), "counts in order; empty only when all are zero"
         everything = redeliveries.of(0, 2 * _END)
         assert (everything or [0] * 2 * _END) == [model.get(position, 0) for position in range(2 * _END)]
-        levels = redeliveries.levels()
+        levels = redeliveries.starting_in(0, 2 * _END)
         assert all(levels.values()), "no level is kept for nothing"
         assert sum(high - low for ranges in levels.values() for low, high in ranges) == len(model)
 
@@ -117,4 +119,4 @@ def test_releasing_a_backlog_costs_one_range() -> None:
     for low in range(0, 1_000, 10):
         redeliveries.raise_by_one(low, low + 10)
     redeliveries.raise_by_one(0, 1_000)
-    assert redeliveries.levels() == {2: [(0, 1_000)]}
+    assert redeliveries.starting_in(0, 1_000) == {2: [(0, 1_000)]}

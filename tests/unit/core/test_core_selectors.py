@@ -198,10 +198,25 @@ def test_memory_does_not_grow_with_what_was_passed_over_and_taken_by_others() ->
         assert attached.unseen is not None and len(attached.unseen) <= 2 * 64
 
 
+def test_a_selective_consumer_is_not_held_up_by_the_holes_it_leaves() -> None:
+    world = World(DestinationSettings(in_flight_max=10))
+    queue = world.locate("q")
+    red = world.consumer(queue, selector=RED, credit=1_000)
+    producer = world.producer(queue)
+    for _ in range(100):
+        producer.publish(b"r", b"b", columns=colours("red", "blue"))
+        red.settle(*((p, p + 1) for p in red.positions[-1:]))
+    assert len(red.bodies) == 100
+    world = world.restarted()
+    world.advance(world.settings.resume_grace_s)
+    late = world.consumer(queue, credit=1_000)
+    assert [(body, count) for _, body, count in late.deliveries] == [(b"b", 0)] * 100, "nobody had those passed over"
+
+
 def test_a_selective_consumer_leaves_a_limited_number_of_holes() -> None:
     """200,000 messages of which it takes every second one; nobody wants the others."""
     count, limit = 200_000, 1_000
-    world = World(DestinationSettings(in_flight_max=limit))
+    world = World(DestinationSettings(in_flight_max=limit, holes_max=limit))
     queue = world.locate("q")
     producer = world.producer(queue)
     part = colours(*["red", "blue"] * 5_000)

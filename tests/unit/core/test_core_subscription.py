@@ -9,12 +9,21 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from angarium.core.destination import pages
 from angarium.core.destination.consumer import Consumer, ConsumerKey
 from angarium.core.destination.log import Log
+from angarium.core.destination.pages import parse_page_key
 from angarium.core.destination.subscription import Subscription
-from angarium.core.destination.subscription_record import SubscriptionRecord, recorded, restored
+from angarium.core.destination.subscription_record import (
+    StoredSubscription,
+    SubscriptionRecord,
+    changed_pages,
+    recorded,
+    restored,
+)
 from angarium.core.destination.wanting import wanted
 from angarium.core.ranges import Range, RangeSet
+from angarium.core.storage import Put
 from tests.unit.core.core_settings import THOROUGH
 
 GRACE_S = 2.0
@@ -27,6 +36,10 @@ _fractions = st.floats(0, 1)
 class SubscriptionAgainstModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
+        self._page_bits, pages.PAGE_BITS = pages.PAGE_BITS, 3  # many pages, with few positions
+        self.record = b""
+        self.pages: dict[int, bytes] = {}  # as they are stored
+        self.passed_over: set[int] = set()
         self.now = 0.0
         self.readable = 0
         self.log = Log(1)
@@ -41,6 +54,9 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         self.awaited: set[ConsumerKey] = set()
         self.awaited_until = 0.0
         self.line: list[ConsumerKey] = []  # consumers with credit, in turn
+
+    def teardown(self) -> None:
+        pages.PAGE_BITS = self._page_bits
 
     # -- the model's vocabulary ----------------------------------------------------------------------
 
@@ -132,8 +148,8 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         if not self.awaited:
             self._become(self._where(_ORPHANED), _FREE)
 
-    @rule(count=st.integers(1, 5))
-    def deliver(self, count: int) -> None:
+    @rule(count=st.integers(1, 5), skip=st.sampled_from([0, 0, 0, 1, 3]))
+    def deliver(self, count: int, skip: int) -> None:
         free = self._free()
         assert wanted(self.subscription, self.log) == (free[0] if free and self.line else None)
         if not free or not self.line:
@@ -142,12 +158,14 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         assert consumer is not None
         key = self.line.pop(0)
         assert (consumer.session, consumer.number) == key, "consumers take turns"
-        low, high = self.subscription.free_in(free[0], self.readable)[0]
+        low, high = self.subscription.free_in(free[min(skip, len(free) - 1)], self.readable)[0]
         high = min(high, low + min(count, consumer.credit))
         counts = self.subscription.take(consumer, low, high)
         assert (counts or [0] * (high - low)) == [self.counts.get(p, 0) for p in range(low, high)]
         assert all(self.words[p] == _FREE for p in range(low, high))
         self._become(list(range(low, high)), ("held", key))
+        self.passed_over |= {p for p in self._where(_FREE) if self.delivered <= p < low}
+        self.passed_over -= set(range(low, high))
         self.next_fresh = max(self.next_fresh, high)
         self.delivered = max(self.delivered, high)
         self._update_line(key)
@@ -223,17 +241,28 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
             self.awaited.discard(key)
         self._free_orphans_if_nobody_is_awaited()
 
+    @rule()
+    def save(self) -> None:
+        """What has changed since the last time: all saves together are the whole."""
+        self.record = recorded(self.subscription)
+        for operation in changed_pages(self.subscription, 1):
+            if isinstance(operation, Put):
+                self.pages[parse_page_key(operation.key)[2]] = operation.value
+            else:
+                self.pages.pop(parse_page_key(operation.low)[2], None)
+
     @precondition(lambda self: self.readable)
     @rule()
     def restart(self) -> None:
-        record = msgspec.msgpack.decode(recorded(self.subscription), type=SubscriptionRecord)
+        self.save()
+        stored = StoredSubscription(msgspec.msgpack.decode(self.record, type=SubscriptionRecord), self.pages)
         attached = list(dict.fromkeys([*self.consumers, *self.parked_until, *self.awaited]))
         self.subscription = restored(
-            "s", record, attached, log=self.log, until=self.now + GRACE_S
+            "s", stored, attached, log=self.log, until=self.now + GRACE_S
         )
         unsettled = [p for p in range(self.readable) if self.words[p] != _SETTLED]
         for position in unsettled:
-            if position < self.delivered:
+            if position < self.delivered and position not in self.passed_over:
                 self.counts.setdefault(position, 1)  # it may have been delivered: better said once too often
         self._become(unsettled, _ORPHANED if attached else _FREE)
         self.next_fresh = self.readable
@@ -303,6 +332,43 @@ def test_a_record_is_small_when_everything_is_settled_in_order() -> None:
     subscription.take(consumer, 0, 1_000_000)
     subscription.settle(consumer, 0, 999_999)
     assert len(recorded(subscription)) < 32
+
+
+def test_what_a_settlement_writes_does_not_depend_on_how_many_others_are_out_of_order() -> None:
+    subscription = Subscription("s", durable=True, selector="x = 1")
+    consumer = attached(subscription, _KEYS[0], 1_000_000)
+    subscription.take(consumer, 0, 400_001)
+    for low in range(1, 400_000, 2):
+        subscription.settle(consumer, low, low + 1)
+    subscription.release(consumer, 2, 3)
+    first = [operation for operation in changed_pages(subscription, 1) if isinstance(operation, Put)]
+    assert len(first) == 1 + -(-400_000 // 1_024), "all pages, and the selector, once"
+    assert max(len(operation.value) for operation in first) < 4_096
+    assert len(recorded(subscription)) < 32
+    for position in (200_000, 0, 200_002):
+        subscription.settle(consumer, position, position + 1)
+        (operation,) = changed_pages(subscription, 1)
+        assert isinstance(operation, Put) and len(operation.value) < 4_096
+    subscription.settle(consumer, 4, 400_000)
+    gone = changed_pages(subscription, 1)
+    assert sum(isinstance(operation, Put) for operation in gone) == 1, "what is one run now is on one page"
+
+
+def test_a_long_run_is_on_one_page() -> None:
+    subscription = Subscription("s", durable=True)
+    consumer = attached(subscription, _KEYS[0], 10_000_000)
+    subscription.take(consumer, 0, 10_000_000)
+    subscription.settle(consumer, 1, 10_000_000)
+    assert len(changed_pages(subscription, 1)) == 1
+
+
+def test_a_subscription_that_is_not_durable_notes_nothing() -> None:
+    subscription = Subscription("s", durable=False)
+    consumer = attached(subscription, _KEYS[0], 1_000_000)
+    subscription.take(consumer, 0, 100_000)
+    for low in range(1, 100_000, 2):
+        subscription.settle(consumer, low, low + 1)
+    assert not subscription.changed_pages
 
 
 def test_a_stalled_or_opening_consumer_takes_no_turn() -> None:

@@ -11,7 +11,7 @@ from angarium.core.errors import Rejected, RemoteProtocolError
 from angarium.core.ranges import Range
 from angarium.core.selector.compiled import compile_selector
 from angarium.core.selector.parser import parse
-from angarium.core.storage import Operation, Table, delete_key
+from angarium.core.storage import Operation
 from angarium.core.wire import frames
 from angarium.core.wire.frames import Outcome
 
@@ -45,7 +45,7 @@ class Consuming:
         if not subscription.durable:
             return [*ended, self._opened(consumer, lost), *self._dispatch.pump(subscription)]
         # Who is attached has to survive a restart: it decides for whom unsettled messages are kept.
-        operations = [state.subscription_put(subscription), state.attached_put(consumer)]
+        operations = [*state.subscription_puts(subscription), state.attached_put(consumer)]
         # Whoever opens may be the one who empties a full disk; and all writes of these records keep their order.
         return [*ended, state.write(operations, PendingWrite(opened=consumer, lost=lost), freeing=True)]
 
@@ -240,7 +240,7 @@ class Consuming:
         self._dispatch.forget(subscription)
         operations: list[Operation] = []
         if subscription.durable:
-            operations.append(delete_key(Table.SUBSCRIPTION, state.subscription_key(subscription)))
+            operations += state.subscription_deletes(subscription)
             keys = [*detached, *subscription.consumers, *subscription.parking.keys]
             operations += state.detached(subscription, keys)
         operations += state.trim()

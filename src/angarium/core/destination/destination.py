@@ -23,13 +23,13 @@ from angarium.core.destination.publishing import Publishing
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription
-from angarium.core.destination.subscription_record import SubscriptionRecord, restored
+from angarium.core.destination.subscription_record import StoredSubscription, restored
 from angarium.core.report import Level, Report
 from angarium.core.storage import Operation, Table, delete_prefix
 from angarium.core.wire import frames
 
 _TABLES = (
-    Table.BATCH, Table.LOG, Table.SUBSCRIPTION, Table.PRODUCER, Table.DAMAGED, Table.ATTACHED, Table.STREAM,
+    Table.BATCH, Table.LOG, Table.SUBSCRIPTION, Table.PAGE, Table.PRODUCER, Table.DAMAGED, Table.ATTACHED, Table.STREAM,
     Table.DELAYED, Table.DEDUPLICATION, Table.LAST_VALUE,
     Table.DESTINATION,
 )  # fmt: skip
@@ -67,21 +67,26 @@ class Destination:
             state.keep_until = now + state.settings.resume_grace_s
             return
         cursors = {lane.number: lane.first for lane in state.log.order}
-        in_flight_max = state.settings.in_flight_max
-        self._take_up(Subscription("", durable=True, cursors=cursors, in_flight_max=in_flight_max))
+        settings = state.settings
+        self._take_up(
+            Subscription(
+                "", durable=True, cursors=cursors,
+                in_flight_max=settings.in_flight_max, holes_max=settings.holes_max,
+            )
+        )  # fmt: skip
 
     def restore_subscription(
-        self, name: str, record: SubscriptionRecord, attached: list[ConsumerKey], *, now: float
+        self, name: str, stored: StoredSubscription, attached: list[ConsumerKey], *, now: float
     ) -> list[Operation]:
         """Returns what is to be written: the positions that it was saved ahead of will be given out once more."""
         settings = self.state.settings
         subscription = restored(
-            name, record, attached,
-            log=self.log, until=now + settings.resume_grace_s, in_flight_max=settings.in_flight_max,
+            name, stored, attached, log=self.log, until=now + settings.resume_grace_s,
+            in_flight_max=settings.in_flight_max, holes_max=settings.holes_max,
         )  # fmt: skip
         self._take_up(subscription)
-        ahead = any(cursor > subscription.cursor_of(lane) for lane, cursor in record.cursors.items())
-        return [self.state.subscription_put(subscription)] if ahead else []
+        ahead = any(cursor > subscription.cursor_of(lane) for lane, cursor in stored.record.cursors.items())
+        return self.state.subscription_puts(subscription) if ahead or subscription.changed_pages else []
 
     def _take_up(self, subscription: Subscription) -> None:
         self.subscriptions.add(subscription)
@@ -213,7 +218,7 @@ class Destination:
                     purged += high - low
                     subscription.discard(low, high)
             if subscription.durable:
-                operations.append(self.state.subscription_put(subscription))
+                operations += self.state.subscription_puts(subscription)
         return purged, operations + self.state.trim()
 
     def alter(self, record: DestinationRecord) -> list[Command]:

@@ -268,7 +268,7 @@ class Dispatch:
                 for part in subscription.free_in(low, high):
                     subscription.discard(*part)
             if subscription.durable:
-                operations.append(state.subscription_put(subscription))
+                operations += state.subscription_puts(subscription)
         operations += state.trim()
         commands: list[Command] = [state.write(operations, PendingWrite(), freeing=True)]
         for low, high in damage.positions:

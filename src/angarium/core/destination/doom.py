@@ -1,16 +1,21 @@
 """Positions that will never be delivered again, and are to be buried: by the reason that they die of."""
+from collections.abc import Callable
+
 from angarium.core.ranges import Range, RangeSet
 
 
 class Doom:
-    def __init__(self, by_reason: dict[str, list[Range]] | None = None) -> None:
-        self._by_reason = {reason: RangeSet(ranges) for reason, ranges in (by_reason or {}).items()}
+    def __init__(self, new_set: Callable[[], RangeSet] = RangeSet) -> None:
+        self._new_set = new_set
+        self._by_reason: dict[str, RangeSet] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_reason)
 
     def add(self, reason: str, low: int, high: int) -> None:
-        self._by_reason.setdefault(reason, RangeSet()).add(low, high)
+        if reason not in self._by_reason:
+            self._by_reason[reason] = self._new_set()
+        self._by_reason[reason].add(low, high)
 
     def remove(self, low: int, high: int) -> list[tuple[str, Range]]:
         """Take [low, high) out; return the parts that were doomed, each with its reason."""
@@ -33,5 +38,7 @@ class Doom:
     def sets(self) -> list[RangeSet]:
         return list(self._by_reason.values())
 
-    def record(self) -> dict[str, list[Range]]:
-        return {reason: list(ranges) for reason, ranges in self._by_reason.items()}
+    def starting_in(self, low: int, high: int) -> dict[str, list[Range]]:
+        """Of each reason the ranges, whole, that begin in [low, high)."""
+        found = {reason: ranges.starting_in(low, high) for reason, ranges in self._by_reason.items()}
+        return {reason: ranges for reason, ranges in found.items() if ranges}

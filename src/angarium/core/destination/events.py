@@ -126,10 +126,11 @@ class DestinationSettings:
     consumers_max: int = 100_000
     # Subscriptions of one topic. Past it a new one is refused.
     subscriptions_max: int = 100_000
-    # Messages of one subscription that are delivered and not settled, and runs of settled ones behind one that is not:
-    # left by settling out of order, or by selectors. Past it nothing new is delivered: it bounds what is remembered,
-    # and written with each settlement.
+    # Messages of one subscription that are delivered and not settled. Past it nothing new is delivered.
     in_flight_max: int = 100_000
+    # Runs of settled messages behind one that is not: left by settling out of order, by selectors that take messages
+    # from the middle of a queue, or by expiry. Past it nothing new is delivered. Each takes about 160 bytes of memory.
+    holes_max: int = 500_000
     # Characters of one selector. Past it opening is refused: to compile one takes the time of all others, about 0.2 s
     # for so many.
     selector_characters_max: int = 65_536

@@ -2,12 +2,12 @@
 
 A write that makes room leaves behind what takes room. Only one thing must not be left behind: an earlier write of
 the same subscription, which would undo the later one when its turn comes. Such a one exists where a transaction
-both sends and settles.
+both sends and settles. The pages of a subscription are only written, and deleted, together with its record.
 """
 from collections.abc import Iterable
 
 from angarium.core.destination.events import Write
-from angarium.core.storage import Put, Table
+from angarium.core.storage import Operation, Put, Table
 
 
 def overtaking(waiting: Iterable[Write]) -> list[Write]:
@@ -15,9 +15,15 @@ def overtaking(waiting: Iterable[Write]) -> list[Write]:
     going: list[Write] = []
     held: set[bytes] = set()  # subscriptions of writes that stay
     for write in waiting:
-        keys = {o.key for o in write.operations if isinstance(o, Put) and o.table == Table.SUBSCRIPTION}
-        if write.freeing and keys.isdisjoint(held):
+        about = [operation for operation in write.operations if operation.table == Table.SUBSCRIPTION]
+        if write.freeing and not any(_concerns(operation, held) for operation in about if held):
             going.append(write)
         else:
-            held |= keys
+            held.update(operation.key for operation in about if isinstance(operation, Put))
     return going
+
+
+def _concerns(operation: Operation, keys: set[bytes]) -> bool:
+    if isinstance(operation, Put):
+        return operation.key in keys
+    return any(operation.low <= key < operation.high for key in keys)

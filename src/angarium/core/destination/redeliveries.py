@@ -3,19 +3,26 @@
 A position that was never delivered is in no set. Releasing a whole backlog costs one range, not an entry for each
 message.
 """
+from collections.abc import Callable, Iterable
+
 from angarium.core.ranges import Range, RangeSet
 
 
 class Redeliveries:
-    __slots__ = ("_levels",)
+    __slots__ = ("_levels", "_new_set")
 
-    def __init__(self, levels: dict[int, list[Range]] | None = None) -> None:
-        self._levels: dict[int, RangeSet] = {
-            count: RangeSet(ranges) for count, ranges in (levels or {}).items() if ranges
-        }
+    def __init__(self, new_set: Callable[[], RangeSet] = RangeSet) -> None:
+        self._new_set = new_set
+        self._levels: dict[int, RangeSet] = {}
 
-    def levels(self) -> dict[int, list[Range]]:
-        return {count: list(positions) for count, positions in self._levels.items()}
+    def restore(self, count: int, ranges: Iterable[Range]) -> None:
+        for part in ranges:
+            self._add(count, part)
+
+    def starting_in(self, low: int, high: int) -> dict[int, list[Range]]:
+        """Of each count the ranges, whole, that begin in [low, high)."""
+        found = {count: positions.starting_in(low, high) for count, positions in self._levels.items()}
+        return {count: ranges for count, ranges in found.items() if ranges}
 
     @property
     def count(self) -> int:
@@ -66,7 +73,9 @@ class Redeliveries:
         return [part for positions in levels for part in positions.overlap(low, high)]
 
     def _add(self, count: int, part: Range) -> None:
-        self._levels.setdefault(count, RangeSet()).add(*part)
+        if count not in self._levels:
+            self._levels[count] = self._new_set()
+        self._levels[count].add(*part)
 
     def _prune(self) -> None:
         for count in [count for count, positions in self._levels.items() if not positions]:

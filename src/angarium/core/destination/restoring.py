@@ -7,8 +7,9 @@ import msgspec
 from angarium.core.destination.consumer import ConsumerKey
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.log import parse_log_record
+from angarium.core.destination.pages import delete_pages, parse_page_key
 from angarium.core.destination.records import DestinationRecord, parse_attached_key
-from angarium.core.destination.subscription_record import SubscriptionRecord
+from angarium.core.destination.subscription_record import StoredSubscription, SubscriptionRecord
 from angarium.core.errors import StorageCorrupt
 from angarium.core.ids import destination_id, group_of
 from angarium.core.storage import Operation, Table, delete_prefix
@@ -27,6 +28,7 @@ class StoredState:
     destinations: dict[bytes, bytes] = field(default_factory=dict)
     logs: dict[bytes, bytes] = field(default_factory=dict)
     subscriptions: dict[bytes, bytes] = field(default_factory=dict)
+    pages: dict[bytes, bytes] = field(default_factory=dict)
     producers: dict[bytes, bytes] = field(default_factory=dict)
     attached: dict[bytes, bytes] = field(default_factory=dict)
     streams: dict[bytes, bytes] = field(default_factory=dict)
@@ -76,12 +78,18 @@ def _take_up_subscriptions(
     for key in state.attached:
         identity, consumer, name = parse_attached_key(key)
         attached.setdefault((identity, name), []).append(consumer)
+    pages: dict[tuple[int, str], dict[int, bytes]] = {}
+    for key, value in state.pages.items():
+        identity, name, page = parse_page_key(key)
+        pages.setdefault((identity, name), {})[page] = value
     for key, value in state.subscriptions.items():
         identity, name = int.from_bytes(key[:8], "big"), key[8:].decode()
         if (destination := destinations.get(identity)) is not None:
             record = _decode(value, SubscriptionRecord, f"subscription {name!r} of {destination.record.name!r}")
-            consumers = attached.get((identity, name), [])
-            corrections += destination.restore_subscription(name, record, consumers, now=now)
+            consumers = attached.pop((identity, name), [])
+            stored = StoredSubscription(record, pages.pop((identity, name), {}))
+            corrections += destination.restore_subscription(name, stored, consumers, now=now)
+    corrections += [delete_pages(identity, name) for identity, name in pages if identity in destinations]
     return corrections
 
 
@@ -99,7 +107,7 @@ def _take_up_names(destinations: dict[int, Destination], state: StoredState) -> 
 
 def _sweep(destinations: dict[int, Destination], state: StoredState) -> list[Operation]:
     """Delete what belongs to no destination: writes that overtook, on a full disk, its removal."""
-    keys = (*state.logs, *state.subscriptions, *state.producers, *state.attached, *state.streams,
+    keys = (*state.logs, *state.subscriptions, *state.pages, *state.producers, *state.attached, *state.streams,
             *state.deduplication, *state.last_values)  # fmt: skip
     strays = {int.from_bytes(key[:8], "big") for key in keys} - destinations.keys()
     tables = [table for table in Table if table not in _OF_NO_DESTINATION]

@@ -5,11 +5,12 @@ from angarium.core.destination.consumer import Consumer, ConsumerKey
 from angarium.core.destination.delivery import Death
 from angarium.core.destination.events import Command, DestinationSettings, Write
 from angarium.core.destination.log import Log, lane_of
+from angarium.core.destination.pages import delete_pages
 from angarium.core.destination.pending import PendingDelayed, PendingRead, PendingSweep, PendingWrite
 from angarium.core.destination.producers import ProducerTable
 from angarium.core.destination.records import Counters, DestinationRecord, attached_key
 from angarium.core.destination.subscription import Subscription
-from angarium.core.destination.subscription_record import recorded
+from angarium.core.destination.subscription_record import changed_pages, recorded
 from angarium.core.destination.subscriptions import Subscriptions
 from angarium.core.ranges import RangeSet
 from angarium.core.storage import Operation, Put, Table, delete_key, key_of
@@ -39,6 +40,7 @@ class DestinationState:
         self.subscriptions = Subscriptions(
             record.kind, self.log,
             subscriptions_max=settings.subscriptions_max, in_flight_max=settings.in_flight_max,
+            holes_max=settings.holes_max,
         )  # fmt: skip
         self.consumers: dict[ConsumerKey, Consumer] = {}
         self.producers = ProducerTable(producers_max=settings.producers_max)
@@ -106,13 +108,20 @@ class DestinationState:
 
     def saved(self, subscription: Subscription) -> list[Operation]:
         """Store the subscription, and free what it was the last to need."""
-        return ([self.subscription_put(subscription)] if subscription.durable else []) + self.trim()
+        return (self.subscription_puts(subscription) if subscription.durable else []) + self.trim()
 
     def subscription_key(self, subscription: Subscription) -> bytes:
         return key_of(self.identity, subscription.name.encode())
 
-    def subscription_put(self, subscription: Subscription) -> Operation:
-        return Put(Table.SUBSCRIPTION, self.subscription_key(subscription), recorded(subscription))
+    def subscription_puts(self, subscription: Subscription) -> list[Operation]:
+        """Its record, and the pages that have changed: all of it is to be written, in one write."""
+        key = self.subscription_key(subscription)
+        put = Put(Table.SUBSCRIPTION, key, recorded(subscription))
+        return [put, *changed_pages(subscription, self.identity)]
+
+    def subscription_deletes(self, subscription: Subscription) -> list[Operation]:
+        key = self.subscription_key(subscription)
+        return [delete_key(Table.SUBSCRIPTION, key), delete_pages(self.identity, subscription.name)]
 
     def attached_put(self, consumer: Consumer) -> Operation:
         key = attached_key(self.identity, consumer.key, consumer.subscription.name)

@@ -20,12 +20,14 @@ unclaimed is free again. What nobody claims in time is delivered to others. Unti
 the positions parked by a restart are some that were never delivered, and they come first.
 """
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 
 from angarium.core.destination.consumer import UNSEEN_RANGES_MAX, Consumer, ConsumerKey
 from angarium.core.destination.doom import Doom
 from angarium.core.destination.line import Line
 from angarium.core.destination.log import LANE_BITS, Log, lane_of
+from angarium.core.destination.pages import NotedRanges
 from angarium.core.destination.parking import Parking
 from angarium.core.destination.redeliveries import Redeliveries
 from angarium.core.ranges import Range, RangeSet
@@ -43,6 +45,7 @@ class Subscription:
         selector: str = "",
         no_local: str = "",
         in_flight_max: int = 1 << 62,
+        holes_max: int = 1 << 62,
     ) -> None:
         self.name = name
         self.durable = durable
@@ -52,23 +55,28 @@ class Subscription:
         self.cursors = dict(cursors or {})  # by lane, as the next two; where there is none, the lane's beginning
         self.fresh = dict(self.cursors)
         self.delivered = dict(self.cursors)  # one past the highest position that was ever delivered
-        self.settled = RangeSet()
+        self.changed_pages: set[int] = set()  # since it was last written; only of a durable one
+        self.is_described = not selector  # its selector is stored
+        self._new_set: Callable[[], RangeSet] = partial(NotedRanges, self.changed_pages) if durable else RangeSet
+        self.settled = self._new_set()
+        self.passed_over = self._new_set()  # never delivered, and before something that was
         self.dropped = 0  # messages that it lost because it was too far behind
         self.noting = False  # a write that notes `delivered` is under way ...
         self.is_noted = True  # ... and it notes all that was delivered so far
         self.returned = RangeSet()
         self.delayed: list[tuple[float, Range]] = []  # a heap: until when, and what
-        self.redeliveries = Redeliveries()
+        self.redeliveries = Redeliveries(self._new_set)
         self.consumers: dict[ConsumerKey, Consumer] = {}
         self.parking = Parking()
         self.reading = False
         self.accepts: Callable[[Fields, bytes], bool] | None = None  # by fields and producer; None: everything
         self.is_live = False  # what it accepts is offered to it as it arrives; it need not look for it
-        self.doom = Doom()
+        self.doom = Doom(self._new_set)
         self.buries = False  # what is doomed goes to the dead message queue; else it is gone
         self.burying = False  # a read of what is doomed is under way
         self.redeliveries_max = 0  # 0: no limit
         self._in_flight_max = in_flight_max
+        self._holes_max = holes_max
         self.line = Line()
 
     # -- what is free ------------------------------------------------------------------------------
@@ -127,10 +135,10 @@ class Subscription:
         return self.is_live and self.cursor_of(lane) == self.fresh_of(lane)
 
     def room(self) -> int:
-        """How many new ones may be delivered before others are settled: so there is a limit to its holes."""
+        """How many new ones may be delivered before others are settled: so there is a limit to what it remembers."""
         unsettled = sum(fresh - self.cursor_of(lane) for lane, fresh in self.fresh.items())
         in_flight = unsettled - self.settled.count - self.returned.count
-        return self._in_flight_max - in_flight - len(self.settled)
+        return min(self._in_flight_max, self._holes_max - len(self.settled)) - in_flight  # each may become a hole
 
     def free_in(self, low: int, high: int) -> list[Range]:
         """The free parts of [low, high), which lies in one lane; the caller knows that all of it is readable."""
@@ -148,7 +156,11 @@ class Subscription:
             consumer.unseen.remove(low, high)
         consumer.delivered += high - low
         lane = lane_of(low)
-        self.delivered[lane] = max(high, self.delivered.get(lane, 0))
+        delivered = self.delivered.get(lane, lane << LANE_BITS)
+        if high > delivered:
+            for part in self.returned.overlap(delivered, low):
+                self.passed_over.add(*part)
+            self.delivered[lane] = high
         self.line.step_back(consumer)
         return self.redeliveries.of(low, high)
 
@@ -161,6 +173,8 @@ class Subscription:
         lane = lane_of(low)
         fresh = self.fresh_of(lane)
         self.returned.remove(low, min(high, fresh))
+        if self.passed_over:
+            self.passed_over.remove(low, high)
         if high > fresh:
             if low > fresh:
                 self.returned.add(fresh, low)

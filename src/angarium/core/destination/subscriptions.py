@@ -15,17 +15,20 @@ _CURSORS_OUTDATED_MAX = 100  # of subscriptions that are gone; past it the heap 
 
 
 class Subscriptions:
-    def __init__(self, kind: DestinationKind, log: Log, *, subscriptions_max: int, in_flight_max: int) -> None:
+    def __init__(
+        self, kind: DestinationKind, log: Log, *, subscriptions_max: int, in_flight_max: int, holes_max: int
+    ) -> None:
         self._kind = kind
         self._log = log
         self._subscriptions_max = subscriptions_max
         self._in_flight_max = in_flight_max
+        self._holes_max = holes_max
         self._by_name: dict[str, Subscription] = {}
         self._timed: dict[str, Subscription] = {}  # those with something parked or delayed: time concerns only them
         self._cursors: dict[int, list[tuple[int, str]]] = {}  # by lane: a heap of cursors, some outdated
         self.no_local_count = 0  # of those that leave out what a connection sends itself
         if kind == DestinationKind.QUEUE:
-            self.add(Subscription("", durable=True, in_flight_max=in_flight_max))
+            self.add(Subscription("", durable=True, in_flight_max=in_flight_max, holes_max=holes_max))
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(self._by_name.values())
@@ -144,6 +147,7 @@ class Subscriptions:
             selector=frame.selector,
             no_local=client.hex() if frame.no_local else "",
             in_flight_max=self._in_flight_max,
+            holes_max=self._holes_max,
         )
         if not is_new:
             self._go_on(subscription, frame)
