@@ -10,7 +10,7 @@ import pytest
 
 from angarium.core.client.consumer import ConsumerWindow
 from angarium.core.client.producer import ProducerWindow
-from angarium.core.destination import delivery
+from angarium.core.destination import delivery, dispatch
 from angarium.core.destination.consuming import Consuming
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import ToSession
@@ -157,7 +157,7 @@ def trim_one_too_far(patch: pytest.MonkeyPatch) -> None:
 
 
 def deliver_what_has_expired(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(delivery, "_without_expired", lambda subscription, batch, base, free, wall_ms, result: free)
+    patch.setattr(delivery, "without_expired", lambda subscription, batch, base, free, wall_ms, result: free)
 
 
 def new_overtakes_old_after_a_restart(patch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def new_overtakes_old_after_a_restart(patch: pytest.MonkeyPatch) -> None:
         parts, fresh = self.returned.overlap(low, high), self.fresh_of(0)
         return [*parts, (max(low, fresh), high)] if high > fresh else parts
 
-    patch.setattr(Subscription, "wanted", wanted)
+    patch.setattr(dispatch, "wanted", wanted)
     patch.setattr(Subscription, "free_in", free_in)
 
 
