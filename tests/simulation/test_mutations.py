@@ -95,7 +95,7 @@ def keep_nothing_for_consumers_after_a_restart(patch: pytest.MonkeyPatch) -> Non
     restore = Destination.restore_subscription
 
     def mutant(self: Destination, name: str, record: Any, attached: Any, *, now: float) -> Any:
-        return restore(self, name, record, [], now=now)
+        return restore(self, name, record, {}, now=now)
 
     patch.setattr(Destination, "restore_subscription", mutant)
 

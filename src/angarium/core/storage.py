@@ -16,7 +16,7 @@ class Table(IntEnum):
     SUBSCRIPTION = 5  # destination id, subscription id -> cursors, ...
     PRODUCER = 6  # destination id, producer id -> last sequence
     DAMAGED = 7  # destination id, end position -> bytes that failed their checksum
-    ATTACHED = 8  # destination id, session, consumer number, subscription id -> nothing
+    ATTACHED = 8  # destination id, session, consumer number, subscription id -> its last recovery
     DELAYED = 10  # destination id, due time, number -> batch that is not yet due
     DEDUPLICATION = 11  # destination id, slot of the ring -> number, deduplication id
     LAST_VALUE = 12  # destination id, last-value key -> position of its last message

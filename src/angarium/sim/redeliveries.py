@@ -54,9 +54,6 @@ class RedeliveryAudit:
         match frame:
             case frames.ConsumerOpen(number, name):
                 self._names[session, number] = name
-                # A recovery that was not answered is asked for again, and counted again: what it claims once more.
-                claimed = [(name, position) for low, high in frame.held for position in range(low, high)]
-                self._deliveries.update(claimed)
             case frames.SessionEnded():
                 self._forget([key for key in self._releases.keys() | set(self._holders.values()) if key[0] == session])
             case frames.ConsumerClose(number):

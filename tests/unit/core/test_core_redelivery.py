@@ -105,6 +105,25 @@ def test_what_another_consumer_holds_is_not_recovered() -> None:
     assert first.positions == [0, 1, 0, 1]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_recovery_that_is_asked_for_again_counts_once(restarts: bool) -> None:
+    """The answer was lost with the connection, or with the broker."""
+    world = World()
+    consumer = world.consumer(world.queue_with(2), credit=10)
+    recover(consumer, 1, [(0, 2)])
+    assert counts(consumer) == [0, 0, 1, 1]
+    if restarts:
+        world = world.restarted()
+    else:
+        world.end(consumer.session, closed=False)
+    consumer.resume([(0, 2)], credit=None, world=world)
+    recover(consumer, 1, [(0, 2)])
+    consumer.credit(10)
+    assert counts(consumer)[-2:] == [1, 1], "what came since was not seen"
+    recover(consumer, 2, [(0, 1)])
+    assert counts(consumer)[-2:] == [2, 1]
+
+
 # -- the delay ---------------------------------------------------------------------------------------
 
 

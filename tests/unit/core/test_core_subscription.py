@@ -256,7 +256,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
     def restart(self) -> None:
         self.save()
         stored = StoredSubscription(msgspec.msgpack.decode(self.record, type=SubscriptionRecord), self.pages)
-        attached = list(dict.fromkeys([*self.consumers, *self.parked_until, *self.awaited]))
+        attached = dict.fromkeys([*self.consumers, *self.parked_until, *self.awaited], 0)
         self.subscription = restored(
             "s", stored, attached, log=self.log, until=self.now + GRACE_S
         )

@@ -174,10 +174,12 @@ class Consuming:
         if not all(state.log.has_range(low, high) for low, high in frame.seen):
             raise RemoteProtocolError("bad-range", f"recovery {frame.number} names positions that do not exist")
         subscription = consumer.subscription
-        subscription.recover(consumer, frame.seen, until=self._redelivery_at(now))
+        subscription.recover(consumer, frame.number, frame.seen, until=self._redelivery_at(now))
         state.subscriptions.note_time(subscription)
         recovered = ToSession(session, frames.Recovered(frame.consumer, frame.number))
-        saved = self.save(subscription, PendingWrite(), patient=True)
+        # Counted and noted in one write: asked for again, also after a restart, it is not counted again.
+        noted = [state.attached_put(consumer)] if subscription.durable else []
+        saved = self.save(subscription, PendingWrite(), noted, patient=True)
         return [recovered, *saved, *self._dispatch.pump(subscription)]
 
     def settled(self, consumer: Consumer, number: int, lost: list[Range]) -> list[Command]:

@@ -76,7 +76,7 @@ class Destination:
         )  # fmt: skip
 
     def restore_subscription(
-        self, name: str, stored: StoredSubscription, attached: list[ConsumerKey], *, now: float
+        self, name: str, stored: StoredSubscription, attached: dict[ConsumerKey, int], *, now: float
     ) -> list[Operation]:
         """Returns what is to be written: the positions that it was saved ahead of will be given out once more."""
         settings = self.state.settings

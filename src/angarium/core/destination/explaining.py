@@ -239,7 +239,8 @@ def _nobody_takes(subscription: Subscription, figures: dict[str, Any], sample: S
     if figures["in_flight_room"] <= 0:
         return Verdict(
             "in-flight-max",
-            f"{waiting}; so many are delivered and unsettled ({figures['held']:,}) that in_flight_max is reached",
+            f"{waiting}; so many are delivered and unsettled ({figures['held']:,}) that in_flight_max is reached, or "
+            f"so many runs of messages are settled behind others ({len(subscription.settled):,}) that holes_max is",
         )
     owned = [seen for seen in sample if subscription.line.owner_of(seen.fields, seen.index) is not None]
     if sample and 2 * len(owned) >= len(sample):

@@ -16,13 +16,14 @@ from angarium.core.ranges import Range, RangeSet
 class Parked:
     positions: RangeSet
     until: float
+    recovered: int  # number of its last recovery: asked for again, it is not counted again
 
 
 class Parking:
     def __init__(self) -> None:
         self.parked: dict[ConsumerKey, Parked] = {}
         self.orphaned = RangeSet()  # parked by a restart
-        self.awaited: dict[ConsumerKey, None] = {}  # consumers that were attached before the restart
+        self.awaited: dict[ConsumerKey, int] = {}  # consumers that were attached before the restart, as `recovered`
         self._awaited_until = 0.0
 
     def __bool__(self) -> bool:
@@ -40,13 +41,18 @@ class Parking:
     def sets(self) -> list[RangeSet]:
         return [self.orphaned, *(parked.positions for parked in self.parked.values())]
 
-    def park(self, key: ConsumerKey, positions: RangeSet, until: float) -> None:
-        self.parked[key] = Parked(positions, until)
+    def park(self, key: ConsumerKey, positions: RangeSet, until: float, recovered: int) -> None:
+        self.parked[key] = Parked(positions, until, recovered)
 
-    def orphan(self, ranges: list[Range], attached: list[ConsumerKey], until: float) -> None:
+    def orphan(self, ranges: list[Range], attached: dict[ConsumerKey, int], until: float) -> None:
         self.orphaned = RangeSet(ranges)
-        self.awaited = dict.fromkeys(attached)
+        self.awaited = dict(attached)
         self._awaited_until = until
+
+    def recovered(self, key: ConsumerKey) -> int:
+        """The number of the last recovery of a consumer that comes back."""
+        parked = self.parked.get(key)
+        return parked.recovered if parked is not None else self.awaited.get(key, 0)
 
     def take(self, key: ConsumerKey) -> RangeSet:
         """What was parked for the consumer, which is kept no longer."""

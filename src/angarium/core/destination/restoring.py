@@ -74,10 +74,10 @@ def _take_up_subscriptions(
     destinations: dict[int, Destination], state: StoredState, now: float
 ) -> list[Operation]:
     corrections: list[Operation] = []
-    attached: dict[tuple[int, str], list[ConsumerKey]] = {}
-    for key in state.attached:
+    attached: dict[tuple[int, str], dict[ConsumerKey, int]] = {}
+    for key, value in state.attached.items():
         identity, consumer, name = parse_attached_key(key)
-        attached.setdefault((identity, name), []).append(consumer)
+        attached.setdefault((identity, name), {})[consumer] = int.from_bytes(value, "big")
     pages: dict[tuple[int, str], dict[int, bytes]] = {}
     for key, value in state.pages.items():
         identity, name, page = parse_page_key(key)
@@ -86,7 +86,7 @@ def _take_up_subscriptions(
         identity, name = int.from_bytes(key[:8], "big"), key[8:].decode()
         if (destination := destinations.get(identity)) is not None:
             record = _decode(value, SubscriptionRecord, f"subscription {name!r} of {destination.record.name!r}")
-            consumers = attached.pop((identity, name), [])
+            consumers = attached.pop((identity, name), {})
             stored = StoredSubscription(record, pages.pop((identity, name), {}))
             corrections += destination.restore_subscription(name, stored, consumers, now=now)
     corrections += [delete_pages(identity, name) for identity, name in pages if identity in destinations]

@@ -125,7 +125,7 @@ class DestinationState:
 
     def attached_put(self, consumer: Consumer) -> Operation:
         key = attached_key(self.identity, consumer.key, consumer.subscription.name)
-        return Put(Table.ATTACHED, key, b"")
+        return Put(Table.ATTACHED, key, consumer.recovered.to_bytes(8, "big") if consumer.recovered else b"")
 
     def detached(self, subscription: Subscription, keys: list[ConsumerKey]) -> list[Operation]:
         if not subscription.durable:

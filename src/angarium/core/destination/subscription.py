@@ -207,6 +207,7 @@ class Subscription:
         self.consumers[key] = consumer
         lost: list[Range] = []
         if resumed:
+            consumer.recovered = self.parking.recovered(key)
             mine, orphaned = self.parking.take(key), self.parking.orphaned_for(key)
             for low, high in held:
                 got = mine.remove(low, high) + orphaned.remove(low, high)
@@ -234,7 +235,7 @@ class Subscription:
         if park_until is not None:
             for part in unclaimed:
                 consumer.held.add(*part)
-            self.parking.park(consumer.key, consumer.held, park_until)
+            self.parking.park(consumer.key, consumer.held, park_until, consumer.recovered)
             return
         self._give_back(consumer.held)
         self._free_again(unclaimed)
@@ -323,9 +324,11 @@ class Subscription:
         self._free_again(RangeSet(got))
         return RangeSet(got).gaps(low, high)
 
-    def recover(self, consumer: Consumer, seen: list[Range], *, until: float | None = None) -> None:
-        """All that the consumer holds goes back; what its application has seen counts as delivered."""
-        for low, high in seen:
+    def recover(self, consumer: Consumer, number: int, seen: list[Range], *, until: float | None = None) -> None:
+        """All that the consumer holds goes back; what its application has seen counts as delivered. Asked for again
+        because the answer was lost, nothing that went out since has been seen."""
+        is_again, consumer.recovered = number <= consumer.recovered, max(number, consumer.recovered)
+        for low, high in seen if not is_again else ():
             self._give_back(RangeSet(self._take_own(consumer, low, high)), until)
         for low, high in list(consumer.held):
             self.hand_back(consumer, low, high)

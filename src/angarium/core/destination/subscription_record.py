@@ -72,15 +72,15 @@ def _moved(ranges: list[Range], by: int) -> list[Range]:
 def restored(
     name: str,
     stored: StoredSubscription,
-    attached: list[ConsumerKey],
+    attached: dict[ConsumerKey, int],
     *,
     log: Log,
     until: float,
     in_flight_max: int = 1 << 62,
     holes_max: int = 1 << 62,
 ) -> Subscription:
-    """As it was stored, with the consumers that were attached then: they are awaited until the given time. What is not
-    as it was stored is noted as changed."""
+    """As it was stored, with the consumers that were attached then, and their last recoveries: they are awaited until
+    the given time. What is not as it was stored is noted as changed."""
     record = stored.record
     self = Subscription(
         name, durable=True, shared=record.shared, selector=stored.pages.get(SELECTOR_PAGE, b"").decode(),
