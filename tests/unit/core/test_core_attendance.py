@@ -1,0 +1,61 @@
+"""Goal: a message manager hears of the end of every session, also when its client manager can tell nobody."""
+from angarium.core.destination.attendance import Attendance
+from angarium.core.destination.events import FromSession
+from angarium.core.wire import frames
+from angarium.core.wire.frames import DestinationKind
+
+ONE, OTHER = b"1" * 16, b"2" * 16
+SESSION = b"s" * 16
+OPEN = frames.ConsumerOpen(1, "q", DestinationKind.QUEUE)
+ENDED = frames.SessionEnded(False)
+
+
+def test_sessions_of_a_dead_client_manager_are_cut_off_at_every_destination() -> None:
+    attendance = Attendance()
+    for destination in (7, 9):
+        assert attendance.heard(ONE, SESSION, destination, OPEN) == []
+    attendance.heard(OTHER, b"t" * 16, 7, OPEN)
+    assert attendance.gone(ONE) == [FromSession(SESSION, 7, ENDED), FromSession(SESSION, 9, ENDED)]
+    assert attendance.gone(ONE) == []
+    assert len(attendance) == 1
+
+
+def test_connections_that_are_known_end_too() -> None:
+    attendance = Attendance()
+    attendance.heard(ONE, SESSION, 0, frames.Request(1, "destination.create", {}, client=b"me"))
+    assert FromSession(SESSION, 0, frames.ClientEnded(b"me", False)) in attendance.gone(ONE)
+
+
+def test_a_session_that_ended_is_forgotten() -> None:
+    attendance = Attendance()
+    attendance.heard(ONE, SESSION, 7, OPEN)
+    attendance.heard(ONE, SESSION, 7, frames.SessionEnded(True))
+    assert len(attendance) == 0
+    assert attendance.gone(ONE) == []
+
+
+def test_a_session_taken_over_is_cut_off_before_it_opens_elsewhere() -> None:
+    attendance = Attendance()
+    attendance.heard(ONE, SESSION, 7, OPEN)
+    assert attendance.heard(OTHER, SESSION, 7, OPEN) == [FromSession(SESSION, 7, ENDED)]
+    assert attendance.client_manager_of(SESSION) == OTHER
+    assert attendance.gone(ONE) == []
+
+
+def test_what_the_old_client_manager_still_says_is_void() -> None:
+    attendance = Attendance()
+    attendance.heard(ONE, SESSION, 7, OPEN)
+    attendance.heard(OTHER, SESSION, 7, OPEN)
+    for frame in (frames.SessionEnded(False), frames.Credit(1, 10), frames.Publish(1)):
+        assert attendance.heard(ONE, SESSION, 7, frame) is None
+    assert attendance.client_manager_of(SESSION) == OTHER
+
+
+def test_a_client_manager_that_reads_too_slowly_stalls_its_sessions_but_for_those_it_has_stalled_itself() -> None:
+    attendance = Attendance()
+    attendance.heard(ONE, SESSION, 7, OPEN)
+    attendance.heard(ONE, b"t" * 16, 7, OPEN)
+    attendance.heard(ONE, b"t" * 16, 7, frames.Stall(True))
+    assert attendance.stall(ONE, True) == [FromSession(SESSION, 7, frames.Stall(True))]
+    assert attendance.stall(ONE, False) == [FromSession(SESSION, 7, frames.Stall(False))]
+    assert attendance.stall(OTHER, True) == []
