@@ -87,6 +87,57 @@ def test_turns_are_fair_and_durable_names_hold_for_each_topic(tmp_path: Path) ->
     asyncio.run(main())
 
 
+def test_every_way_to_acknowledge_works_with_patterns(tmp_path: Path) -> None:
+    names = [f"t.{number}" for number in range(3)]
+
+    async def waiting(connection: angarium.Connection) -> int:
+        described = [(await connection.request("destination.describe", {"name": name})).result for name in names]
+        return sum(each["messages"] for each in described)
+
+    async def taken(session: angarium.Session, count: int) -> list[str]:
+        consumer = session.consume_matching("t.*", durable="d")
+        await consumer.opened()
+        messages = [await consumer.receive(WAIT_S) for _ in range(count)]
+        return [message.destination for message in messages if message is not None]
+
+    async def main() -> None:
+        with running(tmp_path) as broker:
+            async with angarium.connect(broker.address) as connection:
+                async with connection.session() as sender:
+                    for name in names:
+                        await sender.consume(angarium.Topic(name), durable="d").opened()
+                async with connection.session() as sender:
+                    for name in names:
+                        await sender.send_many(angarium.Topic(name), [b"%d" % number for number in range(5)])
+                assert await waiting(connection) == 15
+                async with connection.session(acknowledge="auto") as session:
+                    assert set(await taken(session, 3)) == set(names)
+                assert await waiting(connection) == 12
+                async with connection.session(acknowledge="client") as session:
+                    await taken(session, 3)
+                assert await waiting(connection) == 12, "it was not acknowledged"
+                async with connection.session(acknowledge="client") as session:
+                    await taken(session, 3)
+                    session.acknowledge()
+                    await session.sync()
+                assert await waiting(connection) == 9
+                async with connection.session(transacted=True) as session:
+                    await taken(session, 3)
+                    await session.rollback()
+                assert await waiting(connection) == 9
+                async with connection.session(transacted=True) as session:
+                    await taken(session, 9)
+                    await session.commit()
+                assert await waiting(connection) == 0
+                async with connection.session() as session:
+                    await session.unsubscribe(angarium.Topic(names[0]), "d")
+                    with pytest.raises(angarium.Rejected) as refused:
+                        await session.unsubscribe(angarium.Topic(names[0]), "d")
+                    assert refused.value.code == "unknown-subscription"
+
+    asyncio.run(main())
+
+
 def test_a_hostile_expression_disturbs_nobody(tmp_path: Path) -> None:
     async def main() -> None:
         with running(tmp_path) as broker:

@@ -202,7 +202,7 @@ def refusals_are_told_once(patch: pytest.MonkeyPatch) -> None:
 
 def what_is_doomed_is_counted(patch: pytest.MonkeyPatch) -> None:
     def mutant(self: Limits) -> Any:
-        excess, touched = self._excess(self.count()), []
+        excess, touched = self._excess(self.count(), 0, 0), []
         for subscription in self._state.subscriptions if excess else ():
             for part in self._oldest_free(subscription, excess + 1):
                 subscription.doom_free("limit-exceeded", *part)

@@ -38,6 +38,7 @@ class Wanted:
     selector: str = ""
     shared: bool = False
     exclusive: bool = False
+    no_local: bool = False
     directory: Path | None = None  # where bodies go; None: standard output
     pattern: angarium.Pattern | None = None  # of topics, instead of the one destination
 
@@ -71,6 +72,9 @@ def receive(
     exclusive: Annotated[
         bool, typer.Option("--exclusive", help="While this consumer is here, no other is served.")
     ] = False,
+    no_local: Annotated[
+        bool, typer.Option("--no-local", help="A topic's subscription that leaves out what its own connection sends.")
+    ] = False,
     output_dir: Annotated[
         Path | None,
         typer.Option("--output-dir", metavar="DIR", help="Write each body to a file there; print their names."),
@@ -97,7 +101,7 @@ def receive(
         raise failure.Failure("--shared is of a durable subscription: say which with --durable", failure.EXIT_USAGE)
     wanted = Wanted(
         destination, is_topic, durable, oldest, count, timeout_s, as_json,
-        selector=selector or "", shared=shared, exclusive=exclusive, directory=output_dir,
+        selector=selector or "", shared=shared, exclusive=exclusive, no_local=no_local, directory=output_dir,
     )  # fmt: skip
     return _take(options.Broker(address, wait), wanted)
 
@@ -157,6 +161,7 @@ async def _receive(broker: options.Broker, wanted: Wanted, watch: output.Watch) 
             consumer = session.consume(
                 source, prefetch=_prefetch(wanted, 0), durable=wanted.durable, start=start,
                 selector=wanted.selector, shared=wanted.shared, exclusive=wanted.exclusive,
+                no_local=wanted.no_local,
             )  # fmt: skip
         async with consumer:
             await consumer.opened()

@@ -30,7 +30,7 @@ from angarium.client.fields import Body, MessageFields, encode_body, make_option
 from angarium.client.session import PREFETCH_DEFAULT
 from angarium.client.stream_sending import Source, StreamContext
 from angarium.core.client.reconnect import ReconnectPolicy
-from angarium.core.errors import AngariumError, Unavailable
+from angarium.core.errors import AngariumError, LocalProtocolError, Unavailable
 
 __all__ = ["Connection", "Consumer", "Message", "Sending", "Session", "connect"]
 
@@ -275,7 +275,10 @@ class Session:
         start: Literal["next", "oldest"] = "next",
         no_local: bool = False,
     ) -> Consumer:
-        """Open one consumer over all topics whose names match; see `angarium.Session.consume_matching`."""
+        """Open one consumer over all topics whose names match; see `angarium.Session.consume_matching`. For sessions
+        with individual acknowledgement: here messages are fetched before the application asks for them."""
+        if self._session.acknowledge_mode != "individual" or self._session.is_transacted:
+            raise LocalProtocolError("consume_matching() of the blocking face needs individual acknowledgement")
 
         async def consume() -> Consumer:
             consumer = self._session.consume_matching(

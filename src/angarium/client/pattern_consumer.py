@@ -9,6 +9,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from angarium.client.acknowledging import Taken
 from angarium.client.consumer import Consumer
 from angarium.client.destination import Pattern, Queue, Topic
 from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
@@ -29,7 +30,7 @@ _GONE = ("destination-removed", "unknown-destination")
 class PatternConsumer(Ready):
     """Made by `Session.consume` with a `Pattern`. As a `Consumer`; each message knows its `destination`."""
 
-    taken = None  # the application settles each message
+    taken = None  # each message is noted by the consumer that is behind it
     is_transacted = False
 
     def __init__(
@@ -85,6 +86,8 @@ class PatternConsumer(Ready):
     async def receive(self, timeout_s: float | None = None) -> Message | None:
         """The next message; None if there was none within the time, or the consumer was closed."""
         deadline = None if timeout_s is None else self._loop.time() + timeout_s
+        for taken in self._all_taken():
+            taken.asked()
         await self._let_others_run()
         while True:
             if (message := self._take()) is not None:
@@ -94,7 +97,11 @@ class PatternConsumer(Ready):
                 return message
             if self.error is not None:
                 raise self.error
-            if self.is_closing or self.is_ended or not await self._wait(deadline):
+            if self.is_closing or self.is_ended:
+                return None
+            for taken in self._all_taken():
+                taken.starving()
+            if not await self._wait(deadline):
                 return None
 
     async def receive_batch(self, max: int = 1_000, timeout_s: float | None = None) -> list[Message]:
@@ -112,8 +119,14 @@ class PatternConsumer(Ready):
             message = consumer.take_ready()
             if message is not None:
                 self._turns.append(consumer)
+                if consumer.taken is not None:
+                    consumer.taken.messages.append(message)
                 return message
         return None
+
+    def _all_taken(self) -> list[Taken]:
+        """What was handed out of each destination and is not settled, unless the application settles by itself."""
+        return [consumer.taken for consumer in self._consumers.values() if consumer.taken is not None]
 
     # -- merging ---------------------------------------------------------------------------------
 

@@ -145,11 +145,8 @@ class Session(Sends):
         no_local: bool = False,
     ) -> PatternConsumer:
         """Open one consumer over all topics whose names match, those to come as well; a string is a glob. The options
-        are those of `consume`, for each of them; a topic that is new is always taken from its beginning. For sessions
-        with individual acknowledgement."""
+        are those of `consume`, for each of them; a topic that is new is always taken from its beginning."""
         self.check_usable()
-        if self.acknowledge_mode != "individual" or self.is_transacted:
-            raise LocalProtocolError("consume_matching() needs a session with individual acknowledgement")
         if prefetch < 1:
             raise LocalProtocolError(f"prefetch {prefetch}: at least 1, else nothing ever arrives")
         if durable is not None:
@@ -179,13 +176,12 @@ class Session(Sends):
         return await receiver.receive(timeout_s)
 
     async def unsubscribe(self, destination: Destination, durable_name: str) -> None:
-        """End a durable subscription; what it has not settled is gone."""
+        """End a durable subscription, which nobody consumes from; what it has not settled is gone. Raises `Rejected` if
+        there is none of that name, or somebody consumes from it."""
         self.check_usable()
-        consumer = self._open_consumer(destination, 0, SubscriptionOptions(durable_name))
-        await consumer.opened()
-        await consumer.close(unsubscribe=True)
-        if consumer.error is not None:
-            raise consumer.error
+        check_name(durable_name, what="subscription")
+        name = destination if isinstance(destination, str) else destination.name
+        await self._connection.request("subscription.remove", {"name": name, "subscription": durable_name})
 
     async def sync(self) -> None:
         """Wait until every settlement so far is durable."""

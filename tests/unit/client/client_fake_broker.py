@@ -253,6 +253,11 @@ class FakePeer:
             kinds = {"queue": DestinationKind.QUEUE, "topic": DestinationKind.TOPIC}
             self.broker.log(name, kinds[frame.arguments["kind"]])
             self.send(0, frames.Reply(frame.number, "", "", {"name": name}))
+        elif frame.command == "subscription.remove":
+            subscriptions = self.broker.log(frame.arguments["name"]).subscriptions
+            known = subscriptions.pop(frame.arguments["subscription"], None)
+            code, reason = ("unknown-subscription", "there is none") if known is None else ("", "")
+            self.send(0, frames.Reply(frame.number, code, reason, {}))
         elif frame.command != "silence":
             self.send(0, frames.Reply(frame.number, "unknown-command", f"no command {frame.command}"))
 

@@ -349,6 +349,9 @@ def test_topics_and_durable_subscriptions(run: Runner) -> None:
             assert (await anext(archive)).body == b"late"
         await session.unsubscribe("prices", "archive")
         assert "archive" not in server.broker.log("prices").subscriptions
+        with pytest.raises(angarium.Rejected) as caught:
+            await session.unsubscribe(prices, "archive")
+        assert caught.value.code == "unknown-subscription"
 
     with_session(run, scenario)
 

@@ -62,6 +62,10 @@ def held(world: World) -> None:
     world.consumer(world.queue_with(4))
 
 
+def in_transaction(world: World) -> None:
+    world.consumer(world.queue_with(4), transacted=True)
+
+
 def awaiting_session(world: World) -> None:
     consumer = world.consumer(world.queue_with(2))
     world.end(consumer.session, closed=False)
@@ -149,7 +153,8 @@ Scene = Callable[[World], World | None]
         (selectors_exclude, "selectors-exclude", ["3 messages wait", "selector", "3 were looked at"]),
         (delayed, "delayed", ["1 message is delayed", "2023-11-14 22:31:00 UTC"]),
         (redelivery_delayed, "redelivery-delayed", ["all 2 messages", "2023-11-14 22:30:05 UTC"]),
-        (held, "held", ["all 4 messages are held", "1 consumer", "ID:"]),
+        (held, "held", ["all 4 messages are held", "1 consumer", "ID:", "unsettled, some of it since 20"]),
+        (in_transaction, "in-transaction", ["all 4 messages are held", "ID:", "in a transaction", "since 20"]),
         (awaiting_session, "awaiting-session", ["all 2 messages", "a session that was cut off", "2.0 s"]),
         (awaiting_after_restart, "awaiting-session", ["all 2 messages", "cut off", "2.0 s"]),
         (resuming, "resuming", ["all 2 messages", "have come back"]),

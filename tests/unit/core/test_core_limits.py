@@ -110,6 +110,24 @@ def test_what_somebody_holds_is_never_the_oldest() -> None:
     assert consumer.bodies[:2] == [b"0", b"1"]
 
 
+def test_of_two_subscribers_only_the_slow_one_loses_bytes() -> None:
+    """The log keeps what the slow one waits for; that is no debt of the other one."""
+    world = World()
+    topic = limited(world, "t", kind="topic", bytes_max=3_000, slow_subscriber="drop")
+    slow = world.consumer(topic, subscription="slow", credit=0)
+    quick = world.consumer(topic, subscription="quick", credit=100)
+    holder = world.consumer(topic, subscription="holder", credit=1)
+    producer = world.producer(topic)
+    for _ in range(20):
+        producer.publish(b"x" * 1_000)
+        quick.settle(*((p, p + 1) for p in quick.positions[-1:]))
+    dropped = {each["name"]: each["dropped"] for each in world.describe("t")["subscriptions"]}
+    assert len(quick.bodies) == 20 and dropped["quick"] == 0, "it was never behind"
+    assert dropped["slow"] >= 16 and len(holder.bodies) == 1
+    slow.credit(100)
+    assert 1 <= len(slow.bodies) <= 3
+
+
 def test_a_slow_subscriber_loses_its_oldest_and_is_told_how_many() -> None:
     world = World()
     topic = limited(world, "t", kind="topic", messages_max=5, slow_subscriber="drop")

@@ -1,9 +1,14 @@
 """Jakarta Messaging 3.1, 3.8: only messages that a consumer's selector is true of are delivered to it. On a queue the
 others stay for whoever wants them; on a topic they are not of the subscription at all."""
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from angarium.core.destination.events import DestinationSettings, Read
+from angarium.core.ids import format_id, message_id
 from angarium.core.wire import frames
+from angarium.core.wire.batch import Columns
 from angarium.core.wire.frames import DestinationKind, Start
 from tests.unit.core.core_manager import World
 from tests.unit.core.core_messages import colours, columns
@@ -252,3 +257,17 @@ def test_who_comes_into_line_while_something_later_is_read_gets_what_is_before_i
     other.credit(5)
     world.run_disk()
     assert (choosy.bodies, other.bodies) == ([b"1"], [b"0", b"2"])
+
+
+def test_selectors_see_the_message_group_and_the_id_as_the_client_shows_it() -> None:
+    world = World()
+    queue = world.locate("q")
+    producer = world.producer(queue)
+    first, second = {"group": "a", "group_sequence": 1}, {"group": "a", "group_sequence": 2}
+    headers: list[dict[str, Any]] = [first, second, {"group": "b"}, {}]
+    grouped = replace(columns(headers=headers), announcements=int(Columns.GROUP))
+    producer.publish(b"a1", b"a2", b"b", b"none", columns=grouped)
+    assert world.consumer(queue, selector="JMSXGroupID = 'a' AND JMSXGroupSeq > 1").bodies == [b"a2"]
+    assert world.consumer(queue, selector="JMSXGroupID IS NULL").bodies == [b"none"]
+    identity = format_id(message_id(producer.identity, 3))
+    assert world.consumer(queue, selector=f"JMSMessageID = '{identity}'").bodies == [b"b"]

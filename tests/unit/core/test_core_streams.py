@@ -361,3 +361,34 @@ def test_every_flipped_bit_of_a_block_is_found() -> None:
         data[bit // 8] ^= 1 << bit % 8
         assert parse_block(6, bytes(data)) is None
         data[bit // 8] ^= 1 << bit % 8
+
+
+# -- messages that are not yet due -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_message_that_is_not_yet_due_holds_its_stream(restarts: bool) -> None:
+    world = World()
+    identity = world.stored(1, FULL, b"end")
+    batch = message(identity, len(FULL) + 3)
+    assert world.streams.refusal(QUEUE, batch) is None
+    world.apply(world.streams.hold(QUEUE, batch))
+    world.perform(world.streams.session_ended(SENDER, closed=True, now=world.now))
+    if restarts:
+        world = world.restarted()
+    world.advance(world.settings.unfinished_keep_s + 1)
+    assert identity in world.files.blocks, "its sender has gone, and it waits"
+    world.apply([*world.streams.bind(QUEUE, batch, 5), *world.streams.let_go(QUEUE, batch)])
+    world.read(5)
+    assert world.content() == [FULL, b"end"]
+    world.apply(world.streams.release(QUEUE, [(5, 6)], lambda position: False))
+    assert not world.files.blocks and not world.records and len(world.streams.table) == 0
+
+
+def test_a_stream_whose_message_nobody_wants_when_it_is_due_is_gone() -> None:
+    world = World()
+    identity = world.stored(1, b"all")
+    batch = message(identity, 3, copies=1)
+    world.apply(world.streams.hold(QUEUE, batch))
+    world.apply(world.streams.let_go(QUEUE, batch))
+    assert not world.files.blocks and not world.records

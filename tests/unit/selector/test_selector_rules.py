@@ -98,21 +98,23 @@ def test_identifiers_are_case_sensitive() -> None:
 def test_header_fields_come_from_the_header_and_from_nowhere_else() -> None:
     header = {
         "JMSDeliveryMode": "PERSISTENT", "JMSPriority": 4, "JMSMessageID": "ID:1", "JMSTimestamp": 1_700_000_000_000,
-        "JMSCorrelationID": None, "JMSType": "car",
+        "JMSCorrelationID": None, "JMSType": "car", "JMSXGroupID": "a", "JMSXGroupSeq": 3,
     }  # fmt: skip
-    message = WithHeaders({"JMSPriority": 9, "JMSXGroupID": "g", "JMS_vendor": 1, "color": "blue"}, header.get)
+    properties = {"JMSPriority": 9, "JMSXUserID": "g", "JMS_vendor": 1, "JMSXGroupID": "forged", "color": "blue"}
+    message = WithHeaders(properties, header.get)
     assert selects("JMSDeliveryMode = 'PERSISTENT' AND JMSPriority = 4 AND JMSMessageID = 'ID:1'", message)
     assert selects("JMSTimestamp > 1699999999999 AND JMSType = 'car' AND JMSCorrelationID IS NULL", message)
-    assert selects("JMSXGroupID = 'g' AND JMS_vendor = 1 AND color = 'blue'", message)
+    assert selects("JMSXGroupID = 'a' AND JMSXGroupSeq = 3", message)
+    assert selects("JMSXUserID = 'g' AND JMS_vendor = 1 AND color = 'blue'", message)
 
 
 def test_header_fields_cost_nothing_unless_named() -> None:
     def never(name: str) -> object:
         raise AssertionError(f"{name} was read")
 
-    selector = parse("color = 'blue' AND JMSXGroupID IS NULL")
+    selector = parse("color = 'blue' AND JMSXUserID IS NULL")
     assert selector is not None and not selector.header_names
-    assert selects("color = 'blue' AND JMSXGroupID IS NULL", WithHeaders({"color": "blue"}, never))
+    assert selects("color = 'blue' AND JMSXUserID IS NULL", WithHeaders({"color": "blue"}, never))
     named = parse("JMSType = 'car' AND x > 1")
     assert named is not None and named.header_names == {"JMSType"} and named.names == {"JMSType", "x"}
 

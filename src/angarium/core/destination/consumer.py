@@ -31,6 +31,8 @@ class Consumer:
     unclaimed: RangeSet | None = None  # until its first credit after a resume
     accepts: Accepts | None = None  # its selector, if it has one of its own
     unseen: RangeSet | None = None  # what it has not looked at and passed over; None: it has passed over nothing
+    transacted: bool = False  # it settles with the commits of its session
+    held_since: float | None = None  # since when it has held something all the time
     recovered: int = 0  # number of its last recovery
     unseen_ranges_max: int = UNSEEN_RANGES_MAX  # past it, those that do not matter are dropped
 

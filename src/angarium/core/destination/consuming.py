@@ -34,7 +34,7 @@ class Consuming:
             return [ToSession(session, frames.ConsumerClosed(frame.consumer, refusal.code, refusal.reason))]
         consumer = Consumer(
             session, frame.consumer, subscription, frame.credit, frame.attachment,
-            opening=subscription.durable, exclusive=frame.exclusive,
+            opening=subscription.durable, exclusive=frame.exclusive, transacted=frame.transacted,
         )  # fmt: skip
         if state.is_queue and (selector := parse(frame.selector)) is not None:
             consumer.accepts = compile_selector(selector).match

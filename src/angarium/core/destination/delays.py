@@ -39,6 +39,7 @@ class Delays:
             part = batch.select([index for index, due in enumerate(dues_ms) if due == due_ms])
             self._number += 1
             operations.append(Put(Table.DELAYED, delayed_key(self._state.identity, due_ms, self._number), part.data))
+            operations += self._state.streams.hold(self._state.identity, part)
         if pending.held_ms is None:
             self._unwritten += 1
         pending.held_ms = _earlier(pending.held_ms, min(dues_ms))

@@ -55,6 +55,7 @@ class Death:
 @dataclass(slots=True)
 class Delivery:
     deliveries: list[ToSession] = field(default_factory=list)
+    consumers: list[Consumer] = field(default_factory=list)  # who got them
     delivered: int = 0
     changed: bool = False  # something was settled without being delivered
     deaths: list[Death] = field(default_factory=list)
@@ -130,6 +131,7 @@ def _send(
         low, high = ranges[0][0], ranges[-1][1]
         count = sum(b - a for a, b in ranges)
         result.delivered += count
+        result.consumers.append(consumer)
         if count == high - low:
             frame = Deliver(consumer.number, low, subscription.redeliveries.of(low, high))
             part = batch.slice(low - base, high - base)

@@ -162,6 +162,8 @@ class Destination:
         state = self.state
         text = f"{self.record.name!r}, position {position}: {reason}"
         commands: list[Command] = [Report(Level.ERROR, "stream-damaged", text)]
+        if position not in self.log:  # it is not yet due: whoever opens it then is told
+            return commands
         doomed = [subscription for subscription in self.subscriptions if _doom(subscription, position)]
         if doomed:
             state.counters.damaged += 1

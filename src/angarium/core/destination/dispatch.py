@@ -158,6 +158,8 @@ class Dispatch:
         state = self._state
         result = deliver(subscription, pieces, asked, wall_ms=state.wall_ms(now))
         commands: list[Command] = list(result.deliveries)
+        for consumer in result.consumers:
+            consumer.held_since = now if consumer.held_since is None else consumer.held_since
         state.counters.messages_out += result.delivered
         for damage in result.damaged:
             commands += self._set_aside(damage)

@@ -162,10 +162,12 @@ def _nothing_free(
     if part == "held":
         holder = max(subscription.consumers.values(), key=lambda consumer: consumer.held.count)
         holders = sum(bool(consumer.held) for consumer in subscription.consumers.values())
+        since = "" if holder.held_since is None else f", some of it since {_wall(state.wall_ms(holder.held_since))}"
+        how = "in a transaction that is not committed" if holder.transacted else "unsettled"
         return Verdict(
-            "held",
-            f"{share} {_are(count)} held, unsettled, by {_consumers(holders)}; session {format_id(holder.session)} "
-            f"holds {holder.held.count:,}, in a transaction perhaps",
+            "in-transaction" if holder.transacted else "held",
+            f"{share} {_are(count)} held by {_consumers(holders)}; session {format_id(holder.session)} "
+            f"holds {holder.held.count:,} {how}{since}",
         )
     if part == "parked":
         return _awaiting(destination, subscription, f"{share} {_are(count)} kept", now)

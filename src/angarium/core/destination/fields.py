@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from angarium.core.destination.headers import read_map
-from angarium.core.ids import message_id
+from angarium.core.ids import format_id, message_id
 from angarium.core.selector.fields import Fields, WithHeaders
 from angarium.core.wire.batch import PRIORITY_DEFAULT, Batch, Columns
 
@@ -48,11 +48,15 @@ class BatchFields:
             case "JMSTimestamp":
                 return self._batch.timestamp_ms
             case "JMSMessageID":
-                return "ID:" + self.message_id(index).hex()
+                return format_id(self.message_id(index))
             case "JMSCorrelationID":
                 return self.header(index, "correlation_id")
             case "JMSType":
                 return self.header(index, "type")
+            case "JMSXGroupID":
+                return self.group(index)
+            case "JMSXGroupSeq":
+                return self.header(index, "group_sequence")
             case "JMSDeliveryMode":
                 return self.header(index, "delivery_mode") or "PERSISTENT"
         return None

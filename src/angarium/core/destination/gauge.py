@@ -4,7 +4,7 @@ Marks (position, bytes up to there) stand at the ends of batches. When there are
 between two marks bytes are taken to be spread evenly. So the figure is exact while few batches are stored, and off by
 at most the bytes between two marks, 1/`MARKS_MIN` of the backlog or so, when there are very many.
 """
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 
 MARKS_MAX = 4_096
 MARKS_MIN = MARKS_MAX // 2
@@ -39,6 +39,17 @@ class ByteGauge:
             if self._positions[-1] != end:
                 self._positions.append(end)
                 self._bytes.append(self.added)
+
+    def total_from(self, position: int) -> int:
+        """Bytes from there on."""
+        if position <= self._from:
+            return self.total
+        at = bisect_right(self._positions, position)
+        if at == len(self._positions):
+            return 0
+        below, below_bytes = (self._positions[at - 1], self._bytes[at - 1]) if at else (self._from, self.freed)
+        share = (position - below) / (self._positions[at] - below)
+        return self.added - below_bytes - int((self._bytes[at] - below_bytes) * share)
 
     def free(self, first: int) -> None:
         """Everything below `first` is gone."""

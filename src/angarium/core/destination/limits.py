@@ -65,7 +65,7 @@ class Limits:
 
     def doom_oldest(self) -> list[Subscription]:
         """Doom as many of the oldest free messages as are too many; returns who has to be pumped."""
-        excess = self._excess(self.count())
+        excess = self._excess(self.count(), self._state.log.stored_bytes, self._state.log.stored_count)
         touched: list[Subscription] = []
         for subscription in self._state.subscriptions if excess else ():
             # What is doomed already still counts until it is buried.
@@ -82,7 +82,8 @@ class Limits:
         touched: list[Subscription] = []
         notices: list[Command] = []
         for subscription in self._state.subscriptions:
-            excess = self._excess(subscription.waiting_count(self._state.log))
+            waiting = subscription.waiting_count(self._state.log)
+            excess = self._excess(waiting, self._bytes_behind(subscription), waiting)
             parts = self._oldest_free(subscription, excess) if excess else []
             dropped = sum(high - low for low, high in parts)
             if not dropped:
@@ -95,10 +96,14 @@ class Limits:
                 notices.append(ToSession(consumer.session, frames.Dropped(consumer.number, dropped)))
         return touched, notices
 
-    def _excess(self, count: int) -> int:
+    def _bytes_behind(self, subscription: Subscription) -> int:
+        """What it still has to settle, and what lies between."""
+        lanes = self._state.log.order
+        return sum(lane.gauge.total_from(subscription.cursor_of(lane.number)) for lane in lanes)
+
+    def _excess(self, count: int, stored_bytes: int, stored: int) -> int:
         record = self._state.record
         over = count - record.messages_max if record.messages_max else 0
-        stored_bytes, stored = self._state.log.stored_bytes, self._state.log.stored_count
         if record.bytes_max and stored_bytes > record.bytes_max:
             over = max(over, -(-(stored_bytes - record.bytes_max) * stored // stored_bytes))
         return max(0, over)

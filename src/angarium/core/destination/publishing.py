@@ -164,7 +164,9 @@ class Publishing:
         if damaged := sum(not data for _, data in event.items):
             text = f"{self._state.record.name!r}: {damaged} batches that were to be delivered later fail their checksum"
             commands.append(Report(Level.ERROR, "batch-damaged", text))
-        operations += [operation for batch in batches for operation in self.append(batch, pending)]
+        for batch in batches:
+            operations += self.append(batch, pending)
+            operations += self._state.streams.let_go(self._state.identity, batch)
         return [*commands, self._state.write(operations, pending)]
 
     def append(self, batch: Batch, pending: PendingWrite, *, lane: int | None = None) -> list[Operation]:

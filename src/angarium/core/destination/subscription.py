@@ -338,6 +338,8 @@ class Subscription:
         got = consumer.held.remove(low, high)
         if consumer.unclaimed is not None:
             got += consumer.unclaimed.remove(low, high)
+        if not consumer.held:
+            consumer.held_since = None
         return got
 
     # -- death -------------------------------------------------------------------------------------

@@ -15,7 +15,10 @@ DEPTH_MAX = 50  # far above what people write; the compiler's Python must stay b
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 
 HEADER_NAMES = frozenset(
-    {"JMSDeliveryMode", "JMSPriority", "JMSMessageID", "JMSTimestamp", "JMSCorrelationID", "JMSType"}
+    {
+        "JMSDeliveryMode", "JMSPriority", "JMSMessageID", "JMSTimestamp", "JMSCorrelationID", "JMSType",
+        "JMSXGroupID", "JMSXGroupSeq",
+    }
 )
 _EXCERPT_CHARACTERS = 60
 

@@ -219,6 +219,8 @@ class Session:
         key = (links is self._producers, number)
         self._ended_links.pop(key, None)
         opening = replace(frame, attachment=self._attachment, client=self.client)
+        if isinstance(opening, frames.ConsumerOpen):
+            opening = replace(opening, transacted=self.is_transacted)
         link = links[number] = Link(opening, waiting_bytes=size_bytes)
         self._locating.setdefault(link.asked, {})[key] = link
         return [ToBus(self.identity, 0, frames.Locate(*link.asked))]

@@ -3,7 +3,8 @@
     STREAM: destination id, position -> stream's identity, fragments, bytes
 
 A record is written in the same group as the message, and deleted in the same group as the message's last settlement.
-One stream may have several: a message that is copied to another destination takes its stream along. The file goes
+A message that is not yet due has a place of its own, beyond all positions, until it gets one. One stream may have
+several: a message that is copied to another destination takes its stream along. The file goes
 when the last record is durably gone, so a crash leaves at most a file without a record, which the next start sweeps.
 """
 from bisect import bisect_left, insort
@@ -15,6 +16,8 @@ import msgspec
 from angarium.core.errors import StorageCorrupt
 from angarium.core.ranges import Range
 from angarium.core.storage import DeleteRange, Operation, Put, Table, delete_key, position_key
+
+WAITING = 15 << 56  # places of messages that are not yet due: beyond all lanes of positions
 
 
 class StreamRecord(msgspec.Struct, array_like=True, frozen=True):
@@ -45,6 +48,8 @@ class _Bound:
 
 class StreamTable:
     def __init__(self) -> None:
+        self._waiting: dict[tuple[int, bytes], list[int]] = {}  # destination, stream -> places of messages not yet due
+        self._waiting_last = WAITING
         self._bound: dict[int, _Bound] = {}
         self._references: dict[bytes, int] = {}  # stream -> how many messages hold it
         self._records: dict[bytes, StreamRecord] = {}  # of the same streams
@@ -78,9 +83,26 @@ class StreamTable:
         self._add(destination, position, record)
         return Put(Table.STREAM, position_key(destination, position), msgspec.msgpack.encode(record))
 
+    def bind_waiting(self, destination: int, record: StreamRecord) -> Operation:
+        """A message that is not yet due holds it."""
+        return self.bind(destination, self._waiting_last + 1, record)
+
+    def release_waiting(self, destination: int, identity: bytes) -> list[Operation]:
+        """One such message has become due: by now it holds the stream at its position, if anybody wants it."""
+        positions, bound = self._waiting.get((destination, identity)), self._bound.get(destination)
+        if not positions or bound is None:
+            return []
+        position = positions[0]
+        bound.positions.remove(position)
+        self._drop(destination, bound, [position])
+        return [delete_key(Table.STREAM, position_key(destination, position))]
+
     def _add(self, destination: int, position: int, record: StreamRecord) -> None:
         bound = self._bound.setdefault(destination, _Bound())
         bound.records[position] = record
+        if position >= WAITING:
+            self._waiting.setdefault((destination, record.identity), []).append(position)
+            self._waiting_last = max(self._waiting_last, position)
         insort(bound.positions, position)
         self._references[record.identity] = self._references.get(record.identity, 0) + 1
         self._records[record.identity] = record
@@ -127,6 +149,11 @@ class StreamTable:
     def _drop(self, destination: int, bound: _Bound, positions: list[int]) -> None:
         for position in positions:
             identity = bound.records.pop(position).identity
+            if position >= WAITING:
+                places = self._waiting[destination, identity]
+                places.remove(position)
+                if not places:
+                    del self._waiting[destination, identity]
             self._references[identity] -= 1
             if not self._references[identity]:
                 del self._references[identity], self._records[identity]

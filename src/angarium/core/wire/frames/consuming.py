@@ -29,6 +29,7 @@ class ConsumerOpen(Frame, frozen=True):
     client: bytes = b""  # on the bus: the identity of the connection
     existing: bool = False  # the destination is not created if it does not exist
     next_positions: list[int] = []  # as `next_position`, in the lanes beyond the first
+    transacted: bool = False  # on the bus: its session settles by Commit only
 
 
 class ConsumerOpened(Frame, frozen=True):
