@@ -54,6 +54,7 @@ from angarium.core.bus.events import (
 from angarium.core.bus.link import LinkIdentity, Record
 from angarium.core.bus.machine import BusMachine
 from angarium.core.bus.seal import Boxes, OpenBoxes, SealedBoxes
+from angarium.core.bus.sending import lengths_of
 from angarium.core.errors import LocalProtocolError
 from angarium.runtime.links import Links, LinkSettings, LinkUsers
 from angarium.runtime.multicast import Address, BusLink, BusSockets, SocketSettings
@@ -148,7 +149,7 @@ class ClusterBus:
         settings, identity = self._settings, self._identity
         port = self._sockets.open_unicast(settings.host, settings.datagram_port)
         for number, link in settings.links.items():
-            self._sockets.open_link(number, link)
+            self._sockets.open_link(number, link, identity.incarnation)
         mine = LinkIdentity(
             secret=identity.secret, cluster=cluster_number(identity.cluster), name=identity.name,
             incarnation=identity.incarnation, port=port, sealed=settings.sealed,
@@ -196,7 +197,7 @@ class ClusterBus:
     def send(self, channel: int, messages: Sequence[Message]) -> int:
         """The number of the first. Raises Unavailable if the ring has no room: wait for ChannelUnblocked."""
         gathered_bytes = self._gathered_bytes.get(channel, 0)
-        size = self._machine.check_send(channel, [sum(map(len, m)) for m in messages], gathered_bytes)
+        size = self._machine.check_send(channel, lengths_of(messages), gathered_bytes)
         if not self._gathered:
             self._loop.call_soon(self._flush)
         gathered = self._gathered.setdefault(channel, [])

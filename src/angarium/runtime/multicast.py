@@ -6,17 +6,24 @@ bound to the group's address, so that it hears that group alone, and joins it on
 goes on until nothing is left, but not for ever: other sockets have their turn.
 """
 import asyncio
+import contextlib
+import ctypes
 import errno
 import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from angarium.core.bus.datagram import INCARNATION_AT
+
 UDP_SEGMENT = 103
 UDP_GRO = 104
 _IP_MULTICAST_ALL = 49
 _SEGMENTS_MAX = 64  # of one call, as the kernel has it …
 _SEGMENTED_BYTES_MAX = 65_000  # … and the bytes of an IP packet
+_SO_ATTACH_FILTER = 26
+_INSTRUCTION = struct.Struct("=HBBI")
+_UDP_HEADER_BYTES = 8
 _READS_PER_TURN_MAX = 32
 _MREQN = struct.Struct("=4s4si")
 _REFUSED = (errno.EIO, errno.EINVAL, errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.EMSGSIZE)
@@ -152,6 +159,15 @@ class MulticastLink:
                 f"{settings.receive_buffer_bytes:,} asked for: bursts may be lost; raise net.core.rmem_max"
             )
 
+    def ignore(self, incarnation: bytes) -> None:
+        """Do not hear our own datagrams again: the kernel drops them before they cost anything. It looks at the first
+        of a run; what is multicast together is always of one sender."""
+        program = _without(incarnation)
+        instructions = ctypes.create_string_buffer(program)
+        fprog = struct.pack("HL", len(program) // _INSTRUCTION.size, ctypes.addressof(instructions))
+        with contextlib.suppress(OSError):  # then the machine drops them
+            self.receiver.socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, fprog)
+
     def refresh(self) -> bool:
         """Join again, if the interface went and came back; False while it is away."""
         try:
@@ -175,6 +191,19 @@ class MulticastLink:
     def close(self) -> None:
         self.receiver.close()
         self.sender.close()
+
+
+def _without(incarnation: bytes) -> bytes:
+    """A socket filter (classic BPF) that takes every datagram but those of one sender. It sees the UDP header, too."""
+    at = _UDP_HEADER_BYTES + INCARNATION_AT
+    words = [int.from_bytes(incarnation[n : n + 4], "big") for n in range(0, len(incarnation), 4)]
+    length, at_least, load, equal, give = 0x80, 0x35, 0x20, 0x15, 0x06
+    code = [(length, 0, 0, 0), (at_least, 0, 2 * len(words) + 1, at + len(incarnation))]
+    for index, word in enumerate(words):
+        left = 2 * (len(words) - index - 1) + 1  # instructions to the one that takes it
+        code += [(load, 0, 0, at + 4 * index), (equal, 0, left, word)]
+    code += [(give, 0, 0, 0), (give, 0, 0, 0xFFFFFFFF)]
+    return b"".join(_INSTRUCTION.pack(*instruction) for instruction in code)
 
 
 def interface_of(interface: str) -> tuple[bytes, int]:
@@ -203,8 +232,10 @@ class BusSockets:
         self._listen(self._unicast)
         return int(self._unicast.socket.getsockname()[1])
 
-    def open_link(self, number: int, link: BusLink) -> None:
+    def open_link(self, number: int, link: BusLink, incarnation: bytes) -> None:
+        """`incarnation`: our own, which we need not hear."""
         opened = self._links[number] = MulticastLink(link, self._settings, self._warn)
+        opened.ignore(incarnation)
         self._listen(opened.receiver)
 
     def _listen(self, udp: UdpSocket) -> None:

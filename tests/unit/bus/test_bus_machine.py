@@ -101,7 +101,7 @@ def test_heartbeats_become_rare_when_idle() -> None:
     sender = bus.senders[0]
     before = bus.receivers[0].machine.counters.received_datagrams
     bus.run(10.0, step_s=0.01)
-    assert bus.receivers[0].machine.counters.received_datagrams - before <= 11
+    assert 1 <= bus.receivers[0].machine.counters.received_datagrams - before <= 4
     assert sender.machine.deadline() is not None
 
 
@@ -151,6 +151,8 @@ def test_a_paused_receiver_stops_the_sender_and_is_not_put_out_when_alone() -> N
 @pytest.mark.parametrize("event", (
     Send(99, [(b"x",)]), ReceiverPaused(99, True), Rejoin(99, incarnation(1)),
     MembersChanged(1 << 32, 1, (), ()), MembersChanged(4, 1, (incarnation(9),) * 2_000, ()),
+    MembersChanged(4, 0, (), ()), MembersChanged(4, 1 << 32, (), ()), MembersChanged(4, 1, (b"short",), ()),
+    MembersChanged(4, 1, (incarnation(1),), (), link=5),
 ), ids=str)  # fmt: skip
 def test_what_makes_no_sense_is_refused_and_changes_nothing(event: Send) -> None:
     bus = Bus()

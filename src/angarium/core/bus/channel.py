@@ -71,11 +71,12 @@ class Channel:
         self._receivers: tuple[bytes, ...] = ()
         self._peers: dict[bytes, _Peer] = {}  # members we have heard
         self._paused = False
+        self.number = voice.channel
         self.view = 0
         self.sending: SendStream | None = None
         self.streams: dict[bytes, ReceiveStream] = {}
         self.closings: dict[bytes, Closing] = {}
-        self._touched: dict[ReceiveStream, None] = {}  # with something new since the last `step`
+        self.touched: dict[ReceiveStream, None] = {}  # with something new since the last `step`
         self.due = inf
 
     # -- who is here -----------------------------------------------------------------------------------------
@@ -105,7 +106,7 @@ class Channel:
                 commands += self._lose(stream, "this node is no receiver any more")
             if not receiving or sender not in self._senders:
                 del self.streams[sender]
-                self._touched.pop(stream, None)
+                self.touched.pop(stream, None)
                 if stream.state is StreamState.OPEN:
                     self.closings[sender] = Closing(self._settings, self._voice, stream, now)
         if not receiving:
@@ -137,23 +138,23 @@ class Channel:
         self._paused = paused
         for stream in self.streams.values():
             stream.pause(paused, now)
-            self._touched[stream] = None
+            self.touched[stream] = None
         return self.step(now)
 
     def rejoin(self, sender: bytes, now: float) -> list[Command]:
         stream = self.streams.get(sender)
         if stream is not None and stream.state is StreamState.LOST:
             stream.begin(now)
-            self._touched[stream] = None
+            self.touched[stream] = None
         return self.step(now)
 
     # -- what this node sends ----------------------------------------------------------------------------------
 
-    def send(self, messages: Sequence[Message], now: float) -> list[Command]:
+    def send(self, messages: Sequence[Message], lengths: Sequence[int], now: float) -> list[Command]:
         """`sending` has to be there, and to have checked them."""
         assert self.sending is not None
         number = self._voice.number_next
-        self.sending.submit(messages)
+        self.sending.submit(messages, lengths)
         commands: list[Command] = []
         if self._me in self._receivers:
             commands += self._deliver(self._me, number, [b"".join(message) for message in messages])
@@ -162,11 +163,7 @@ class Channel:
     # -- what arrives ------------------------------------------------------------------------------------------
 
     def take(self, sender: bytes, sequence: int, lag: int, datagram: bytes) -> str:
-        """A Data datagram; what for it was dropped, or nothing. To be followed by `step`."""
-        stream = self.streams.get(sender)
-        if stream is not None:
-            self._touched[stream] = None
-            return stream.take(sequence, lag, datagram)
+        """Data of a stream that is not open; what for it was dropped, or nothing. To be followed by `step`."""
         closing = self.closings.get(sender)
         if closing is None:
             return "stranger"
@@ -215,7 +212,7 @@ class Channel:
         stream = self.streams.get(who)
         if stream is None:
             return []
-        self._touched[stream] = None
+        self.touched[stream] = None
         if isinstance(body, Heartbeat):
             stream.heard(body, now)
         elif isinstance(body, Start):
@@ -256,8 +253,8 @@ class Channel:
     def step(self, now: float) -> list[Command]:
         """Deliver what is complete and say what is due. To be called after anything above, and when `due`."""
         everything = now >= self.due
-        streams = list(self.streams.values()) if everything else list(self._touched)
-        self._touched.clear()
+        streams = list(self.streams.values()) if everything else list(self.touched)
+        self.touched.clear()
         due = inf if everything else self.due
         commands: list[Command] = []
         for stream in streams:

@@ -89,7 +89,7 @@ class Closing:
                 said.append((forwarder, question))
         if now >= self._repeat_at and not self.is_done():
             self._repeat_at = now + self._repeat_s
-            self._repeat_s = min(self._repeat_s * 2, self._settings.heartbeat_s_max)
+            self._repeat_s = min(self._repeat_s * 2, self._settings.repeat_s_max)
             target = self.target
             for who, have in self._others.items():
                 if have is None or target is None or (have.next and have.next < target):

@@ -25,6 +25,12 @@ from typing import NamedTuple
 VERSION = 1
 HEADER = struct.Struct("<BBHIQ16sQIHH")
 HEADER_BYTES = HEADER.size
+INCARNATION_AT = 16
+INCARNATION_BYTES = 16
+# The header in two: what is the same for all data of a stream, and what changes.
+STREAM_HEADER = struct.Struct("<BBHIQ16s")
+STREAM_HEADER_BYTES = STREAM_HEADER.size
+CHANGING_HEADER = struct.Struct("<QIHH")
 TAG_BYTES = 16
 OVERHEAD_BYTES = HEADER_BYTES + TAG_BYTES
 LENGTH = struct.Struct("<I")

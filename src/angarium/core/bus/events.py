@@ -224,15 +224,16 @@ class BusSettings:
     pace_bytes_per_s_first: int = 128 << 20
     pace_bytes_per_s_step: int = 2 << 20
     pace_moment_s: float = 0.01
-    # The highest sequence is told while something is unacknowledged, and less and less often when idle.
+    # The highest sequence is told while something is unacknowledged, and less and less often when all know it.
     heartbeat_s_min: float = 0.02
-    heartbeat_s_max: float = 1.0
+    heartbeat_s_max: float = 5.0
     # A receiver that is behind another one and has not got on by `progress_datagrams_min` (or to where the other was)
     # in that time is put out. More than group services need to notice a dead node.
     evict_after_s: float = 5.0
     progress_datagrams_min: int = 1_024
-    # What only this one says to that one is repeated after this, doubled up to the longest heartbeat.
+    # What wants an answer is repeated after this, doubled each time up to the longest.
     repeat_s: float = 0.02
+    repeat_s_max: float = 1.0
     # Every node probes its links and its neighbours so often; who heard no probe for so long is sent everything over
     # TCP. With a fifth of all datagrams lost, four in a row are missed once in 600.
     probe_s: float = 0.5

@@ -17,7 +17,18 @@ from typing import assert_never
 
 from angarium.core.bus.channel import Channel
 from angarium.core.bus.counters import BusCounters
-from angarium.core.bus.datagram import HEADER, HEADER_BYTES, OVERHEAD_BYTES, VERSION, Header, Kind
+from angarium.core.bus.datagram import (
+    CHANGING_HEADER,
+    HEADER,
+    HEADER_BYTES,
+    INCARNATION_BYTES,
+    OVERHEAD_BYTES,
+    STREAM_HEADER,
+    STREAM_HEADER_BYTES,
+    VERSION,
+    Header,
+    Kind,
+)
 from angarium.core.bus.events import (
     BusSettings,
     Command,
@@ -34,11 +45,14 @@ from angarium.core.bus.events import (
     Tick,
 )
 from angarium.core.bus.reach import PROBE_CHANNEL, Reach
+from angarium.core.bus.receiving import ReceiveStream
 from angarium.core.bus.routes import Routes
 from angarium.core.bus.seal import Boxes
+from angarium.core.bus.sending import lengths_of
 from angarium.core.bus.voice import Voice
 from angarium.core.errors import LocalProtocolError
 
+_VIEW_MAX = 0xFFFFFFFF
 _KINDS = frozenset(Kind) - {Kind.PROBE}  # probes are for `reach.py`
 
 
@@ -58,6 +72,8 @@ class BusMachine:
         self._voices: dict[int, Voice] = {}  # of every channel that ever was: at most channels_max
         self._reach = Reach(self._settings, self._new_voice(PROBE_CHANNEL), boxes, self._routes, links)
         self.channels: dict[int, Channel] = {}
+        self._flows: dict[bytes, tuple[Channel, ReceiveStream]] = {}  # by the constant part of its data's header
+        self._links = links
         self._due = inf
 
     def number_next(self, channel: int) -> int:
@@ -86,8 +102,9 @@ class BusMachine:
             case DatagramsReceived():
                 return self._received(event, now)
             case Send(channel, messages):
-                self.check_send(channel, [sum(map(len, message)) for message in messages])
-                return self._noted(channel, self._channel(channel).send(messages, now))
+                lengths = lengths_of(messages)
+                self.check_send(channel, lengths)
+                return self._noted(channel, self._channel(channel).send(messages, lengths, now))
             case MembersChanged():
                 return self._changed(event, now)
             case ReceiverPaused(channel, paused):
@@ -129,12 +146,7 @@ class BusMachine:
 
     def _changed(self, event: MembersChanged, now: float) -> list[Command]:
         number, settings = event.channel, self._settings
-        if not 0 <= number < PROBE_CHANNEL:
-            raise LocalProtocolError(f"channel {number} is outside 0..{PROBE_CHANNEL - 1}")
-        members = max(len(event.senders), len(event.receivers))
-        if members > settings.members_max:
-            reason = f"{members:,} members exceed members_max {settings.members_max:,}"
-            raise LocalProtocolError(f"channel {number}: {reason}")
+        self._check_members(event)
         voice = self._voices.get(number)
         if voice is None:
             if len(self._voices) == settings.channels_max:
@@ -150,36 +162,43 @@ class BusMachine:
         self._noted(number, commands)
         if not event.senders and not event.receivers:
             del self.channels[number]
+        self._flows = {key: flow for key, flow in self._flows.items() if flow[0] is not channel}
+        for sender, stream in channel.streams.items():
+            key = STREAM_HEADER.pack(VERSION, Kind.DATA, 0, number, self._cluster, sender)
+            self._flows[key] = (channel, stream)
         return commands
 
+    def _check_members(self, event: MembersChanged) -> None:
+        number, members = event.channel, max(len(event.senders), len(event.receivers))
+        if not 0 <= number < PROBE_CHANNEL:
+            raise LocalProtocolError(f"channel {number} is outside 0..{PROBE_CHANNEL - 1}")
+        if not 0 < event.view <= _VIEW_MAX:
+            raise LocalProtocolError(f"channel {number}: view {event.view} is outside 1..{_VIEW_MAX}")
+        if members > self._settings.members_max:
+            reason = f"{members:,} members exceed members_max {self._settings.members_max:,}"
+            raise LocalProtocolError(f"channel {number}: {reason}")
+        if any(len(member) != INCARNATION_BYTES for member in event.senders + event.receivers):
+            raise LocalProtocolError(f"channel {number}: an incarnation that has not {INCARNATION_BYTES} bytes")
+        if self._incarnation in event.senders and event.link not in self._links:
+            raise LocalProtocolError(f"channel {number}: this node has no link {event.link} to send on")
+
     def _received(self, event: DatagramsReceived, now: float) -> list[Command]:
-        counters, channels, unpack = self.counters, self.channels, HEADER.unpack_from
+        counters, flows, changing = self.counters, self._flows, CHANGING_HEADER.unpack_from
         commands: list[Command] = []
         touched: dict[int, Channel] = {}
         counters.received_datagrams += len(event.datagrams)
+        counters.received_bytes += sum(map(len, event.datagrams))
         for datagram in event.datagrams:
-            size = len(datagram)
-            counters.received_bytes += size
-            if size < OVERHEAD_BYTES:
-                counters.drop("short")
-                continue
-            fields = unpack(datagram)
-            version, kind, flags, number, cluster, sender, sequence, _, length, lag = fields
-            channel = channels.get(number)
-            if (
-                sender == self._incarnation or version != VERSION or flags or cluster != self._cluster
-                or channel is None or kind not in _KINDS or length != size - HEADER_BYTES
-            ):  # fmt: skip
-                reason, followed = self._judge(Header(*fields), datagram, now)
-                commands += followed
-                if reason:
-                    counters.drop(reason)
-                continue
-            touched[number] = channel
-            if kind == Kind.DATA:
-                reason = channel.take(sender, sequence, lag, datagram)
+            # The first part of the header is the same for all data of a stream: one look tells that it is all right.
+            flow = flows.get(datagram[:STREAM_HEADER_BYTES])
+            if flow is not None and len(datagram) >= OVERHEAD_BYTES:
+                channel, stream = flow
+                sequence, _, length, lag = changing(datagram, STREAM_HEADER_BYTES)
+                reason = stream.take(sequence, lag, datagram) if length == len(datagram) - HEADER_BYTES else "short"
+                channel.touched[stream] = None
+                touched[channel.number] = channel
             else:
-                reason, followed = channel.hear(Header(*fields), datagram, now)
+                reason, followed = self._judge(datagram, touched, now)
                 commands += followed
             if reason:
                 counters.drop(reason)
@@ -187,8 +206,11 @@ class BusMachine:
             commands += self._noted(number, channel.step(now))
         return commands
 
-    def _judge(self, header: Header, datagram: bytes, now: float) -> tuple[str, list[Command]]:
-        """What no channel takes: a probe, or what for it is dropped."""
+    def _judge(self, datagram: bytes, touched: dict[int, Channel], now: float) -> tuple[str, list[Command]]:
+        """Anything but data of a stream that is open here: what for it is dropped, or nothing; and what follows."""
+        if len(datagram) < OVERHEAD_BYTES:
+            return "short", []
+        header = Header(*HEADER.unpack_from(datagram))
         if header.version != VERSION or header.flags:
             return "version", []
         if header.cluster != self._cluster:
@@ -199,4 +221,12 @@ class BusMachine:
             return "own", []
         if header.channel == PROBE_CHANNEL:
             return self._reach.hear(header, datagram, now)
-        return ("kind" if header.kind not in _KINDS else "channel"), []
+        if header.kind not in _KINDS:
+            return "kind", []
+        channel = self.channels.get(header.channel)
+        if channel is None:
+            return "channel", []
+        touched[header.channel] = channel
+        if header.kind == Kind.DATA:
+            return channel.take(header.incarnation, header.sequence, header.lag, datagram), []
+        return channel.hear(header, datagram, now)

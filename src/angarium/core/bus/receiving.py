@@ -116,11 +116,12 @@ class ReceiveStream:
             return "duplicate"
         if sequence >= following + self._settings.window_datagrams or (end is not None and sequence >= end):
             return "beyond"
-        body = self.box.open(DATA, sequence, memoryview(datagram)[HEADER_BYTES:], datagram[:HEADER_BYTES])
+        body = self.box.open(DATA, sequence, datagram[HEADER_BYTES:], datagram[:HEADER_BYTES])
         if body is None:
             return "forged"
         self._kept[sequence] = datagram
-        self._forget_below(sequence - lag)
+        if sequence - lag > self.low:
+            self._forget_below(sequence - lag)
         if sequence >= self.end:
             self.end = sequence + 1
         if sequence != following:
@@ -191,7 +192,7 @@ class ReceiveStream:
                 said.append(self._ack())
         elif self._join_at is not None and now >= self._join_at:
             self._join_at = now + self._join_s
-            self._join_s = min(self._join_s * 2, self._settings.heartbeat_s_max)
+            self._join_s = min(self._join_s * 2, self._settings.repeat_s_max)
             said.append(self._voice.say(Join(self.sender, self.join)))
         return said
 

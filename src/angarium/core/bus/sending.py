@@ -92,15 +92,15 @@ class SendStream:
             )
         return size - gathered_bytes
 
-    def submit(self, messages: Sequence[Message]) -> None:
+    def submit(self, messages: Sequence[Message], lengths: Sequence[int]) -> None:
         voice = self._voice
         voice.number_next += len(messages)
         if not self.receivers:
             return  # nobody is there to need it
         records: list[Part] = []
-        for message in messages:
-            records.append(LENGTH.pack(sum(map(len, message))))
-            records.extend(message)
+        for message, length in zip(messages, lengths, strict=True):
+            records.append(LENGTH.pack(length))
+            records += message
         stream = memoryview(b"".join(records))
         step = self._body_bytes
         self._ring.extend([stream[at : at + step] for at in range(0, len(stream), step)])
@@ -277,6 +277,10 @@ class SendStream:
             self.base = floor
             self.next = max(self.next, floor)  # what was never sent was for those who are gone
             self.repairs.forget_below(floor)
+
+
+def lengths_of(messages: Sequence[Message]) -> list[int]:
+    return [len(message[0]) if len(message) == 1 else sum(map(len, message)) for message in messages]
 
 
 def stamp_of(now: float) -> int:

@@ -3,7 +3,17 @@
 The voice outlives the channel's closing and opening again within one incarnation, and its counters with it: a nonce
 must never come back.
 """
-from angarium.core.bus.datagram import HEADER, TAG_BYTES, VERSION, Body, Kind, encode_body, kind_of
+from angarium.core.bus.datagram import (
+    CHANGING_HEADER,
+    HEADER,
+    STREAM_HEADER,
+    TAG_BYTES,
+    VERSION,
+    Body,
+    Kind,
+    encode_body,
+    kind_of,
+)
 from angarium.core.bus.events import Part
 from angarium.core.bus.seal import CONTROL, DATA, Box
 
@@ -19,11 +29,11 @@ class Voice:
         self._cluster = cluster
         self._box = box
         self._said = 0
+        self._data_header = STREAM_HEADER.pack(VERSION, Kind.DATA, 0, channel, cluster, incarnation)
 
     def data(self, sequence: int, floor: int, body: Part) -> bytes:
-        """To be called once for a sequence; repairs are the bytes that it returned."""
-        header = HEADER.pack(VERSION, Kind.DATA, 0, self.channel, self._cluster, self.incarnation, sequence, self.view,
-                             len(body) + TAG_BYTES, min(sequence - floor, 0xFFFF))  # fmt: skip
+        """To be called once for a sequence; repairs are the bytes that it returned. `floor` is within a window."""
+        header = self._data_header + CHANGING_HEADER.pack(sequence, self.view, len(body) + TAG_BYTES, sequence - floor)
         return header + self._box.seal(DATA, sequence, body, header)
 
     def say(self, body: Body) -> bytes:
