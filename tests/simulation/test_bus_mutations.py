@@ -118,6 +118,10 @@ def who_got_nothing_counts_as_having_got_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Closing, "heard", lambda self, who, have, now: heard(self, who, have._replace(got=1), now))
 
 
+def survivors_are_due_although_they_have_all(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Closing, "deadline", lambda self: min(self._repeat_at, self.stream.deadline() or self._repeat_at))
+
+
 def nothing_is_kept_for_others(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReceiveStream, "kept", lambda self, sequences, count_max: [])
 
@@ -146,7 +150,8 @@ MUTATIONS: Sequence[tuple[Plant, BusWorldSettings]] = (
     (the_ring_forgets_what_one_receiver_has, LOSS), (repairs_are_sealed_anew, LOSS),
     (nobody_is_told_of_eviction, SLOW), (survivors_do_not_wait_for_each_other, DYING),
     (survivors_keep_what_lies_beyond_a_gap, DYING), (who_got_nothing_counts_as_having_got_all, DYING),
-    (nothing_is_kept_for_others, DYING), (who_was_out_for_a_moment_is_taken_for_the_same, FLAPPING),
+    (nothing_is_kept_for_others, DYING), (survivors_are_due_although_they_have_all, DYING),
+    (who_was_out_for_a_moment_is_taken_for_the_same, FLAPPING),
     (sequences_start_again_with_the_channel, LOSS),
 )  # fmt: skip
 

@@ -234,6 +234,47 @@ def test_a_new_receiver_begins_at_a_message_and_gets_all_from_there() -> None:
     assert new.got == [b"after"] and StreamStarted(CHANNEL, sender.me, 2) in new.told
 
 
+@pytest.mark.parametrize("hears_of_both", (True, False), ids=("the sender jumps", "the receiver jumps"))
+def test_a_receiver_that_was_out_for_a_moment_begins_anew(hears_of_both: bool) -> None:
+    """One of the two never hears of the view between: they must not go on as if nothing had happened, nor wait."""
+    bus = Bus(receivers=1, settings=SMALL)
+    sender, receiver = bus.senders[0], bus.receivers[0]
+    sender.send(*[b"x" * 1_300] * 12, now=bus.now)
+    sender.said.clear()  # the ring is full, half of it has not left
+    bus.change([sender], [], tell=[receiver if hears_of_both else sender])
+    bus.change([sender], [receiver])
+    bus.run(0.3)
+    if not hears_of_both:
+        assert any(isinstance(command, StreamLost) for command in receiver.told)
+        receiver.tell(Rejoin(CHANNEL, sender.me), bus.now)
+        bus.run(0.1)
+    sender.send(b"after", now=bus.now)
+    bus.run(0.1)
+    assert receiver.got == [b"after"] and receiver.told[-2] == StreamStarted(CHANNEL, sender.me, 13)
+
+
+def test_a_receiver_that_got_nothing_yet_decides_no_end() -> None:
+    """It was to begin behind messages that had not left when their sender died."""
+    bus = Bus(receivers=2, settings=SMALL)
+    sender, (old, new) = bus.senders[0], bus.receivers
+    bus.change([sender], [old])
+    bus.run(0.05)
+    sender.send(*[b"x" * 1_300] * 12, now=bus.now)
+    old.tell(DatagramsReceived(data_of(sender)), bus.now)
+    bus.change([sender], [old, new])
+    bus.nodes = [old, new]
+    join = [datagram for _, datagram in new.said]
+    sender.said.clear()
+    sender.tell(DatagramsReceived(join), bus.now)
+    new.tell(DatagramsReceived([datagram for _, datagram in sender.said]), bus.now)
+    assert StreamStarted(CHANNEL, sender.me, 13) in new.told
+    old.said.clear()
+    bus.change([], [old, new])
+    bus.run(0.3)
+    assert len(old.got) == 6 and old.told[-1] == StreamEnded(CHANNEL, sender.me, 7)
+    assert new.got == [] and new.told[-1] == StreamEnded(CHANNEL, sender.me, 13)
+
+
 def test_what_a_dead_sender_told_one_survivor_reaches_all() -> None:
     bus = Bus(receivers=3)
     sender, receivers = bus.senders[0], bus.receivers
