@@ -106,6 +106,15 @@ def test_where_multicast_does_not_reach_the_same_datagrams_are_carried(cluster: 
     assert sender.ask()["counters"]["carried_bytes"] < 16_000_000, "but not for the one that hears multicast"
 
 
+def test_without_any_bus_everything_is_carried(cluster: BusCluster) -> None:
+    sender, *receivers = (cluster.start(number, {}) for number in (1, 2, 3))
+    cluster.wait_linked()
+    cluster.change([sender], receivers)
+    sender.ask("send", channel=1, count=5_000, size=1_000)
+    wait_until(all_at(receivers, sender, 5_001), "both get everything")
+    assert sender.ask()["counters"]["carried_bytes"] > 10_000_000
+
+
 def test_several_buses(cluster: BusCluster) -> None:
     """Every client manager on all buses, each message manager on one; then the reverse."""
     a, b = loopback(1)[0], loopback(2)[0]

@@ -152,7 +152,6 @@ def test_a_paused_receiver_stops_the_sender_and_is_not_put_out_when_alone() -> N
     Send(99, [(b"x",)]), ReceiverPaused(99, True), Rejoin(99, incarnation(1)),
     MembersChanged(1 << 32, 1, (), ()), MembersChanged(4, 1, (incarnation(9),) * 2_000, ()),
     MembersChanged(4, 0, (), ()), MembersChanged(4, 1 << 32, (), ()), MembersChanged(4, 1, (b"short",), ()),
-    MembersChanged(4, 1, (incarnation(1),), (), link=5),
 ), ids=str)  # fmt: skip
 def test_what_makes_no_sense_is_refused_and_changes_nothing(event: Send) -> None:
     bus = Bus()
@@ -409,6 +408,19 @@ def test_no_bytes_make_an_exception(data: st.DataObject) -> None:
 
 
 # -- where multicast does not reach ------------------------------------------------------------------------
+
+
+def test_without_a_link_everything_is_carried() -> None:
+    bus = Bus()
+    sender = bus.senders[0]
+    members = MembersChanged(CHANNEL, 9, (sender.me,), tuple(node.me for node in bus.receivers), link=5)
+    for node in bus.nodes:
+        node.tell(members, bus.now)
+    sender.said.clear()
+    sender.send(b"x", now=bus.now)
+    assert {to for to, _ in sender.said} == {node.me for node in bus.receivers}
+    bus.run(0.1)
+    assert [node.got for node in bus.receivers] == [[b"x"]] * 2
 
 
 def test_datagrams_are_carried_to_those_whom_multicast_does_not_reach() -> None:

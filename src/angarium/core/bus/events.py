@@ -34,7 +34,7 @@ class MembersChanged(msgspec.Struct, frozen=True):
     view: int
     senders: tuple[bytes, ...]
     receivers: tuple[bytes, ...]
-    link: int = 0  # on which this node sends
+    link: int = 0  # on which this node sends; one that it does not have: everything is carried over TCP
 
 
 class Send(msgspec.Struct, frozen=True):

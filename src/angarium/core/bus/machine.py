@@ -61,19 +61,19 @@ class BusMachine:
         self, *, cluster: int, incarnation: bytes, boxes: Boxes, jitter: Callable[[], float],
         settings: BusSettings | None = None, links: tuple[int, ...] = (0,),
     ) -> None:  # fmt: skip
-        """`jitter` draws from [0, 1): back-offs of nodes that lack the same must differ. `links`: to be probed."""
+        """`jitter` draws from [0, 1): back-offs of nodes that lack the same must differ. `links`: those there are;
+        what is to be sent on any other is carried."""
         self._settings = settings or BusSettings()
         self._cluster = cluster
         self._incarnation = incarnation
         self._boxes = boxes
         self._jitter = jitter
         self.counters = BusCounters()
-        self._routes = Routes(self.counters)
+        self._routes = Routes(self.counters, links)
         self._voices: dict[int, Voice] = {}  # of every channel that ever was: at most channels_max
         self._reach = Reach(self._settings, self._new_voice(PROBE_CHANNEL), boxes, self._routes, links)
         self.channels: dict[int, Channel] = {}
         self._flows: dict[bytes, tuple[Channel, ReceiveStream]] = {}  # by the constant part of its data's header
-        self._links = links
         self._due = inf
 
     def number_next(self, channel: int) -> int:
@@ -179,8 +179,6 @@ class BusMachine:
             raise LocalProtocolError(f"channel {number}: {reason}")
         if any(len(member) != INCARNATION_BYTES for member in event.senders + event.receivers):
             raise LocalProtocolError(f"channel {number}: an incarnation that has not {INCARNATION_BYTES} bytes")
-        if self._incarnation in event.senders and event.link not in self._links:
-            raise LocalProtocolError(f"channel {number}: this node has no link {event.link} to send on")
 
     def _received(self, event: DatagramsReceived, now: float) -> list[Command]:
         counters, flows, changing = self.counters, self._flows, CHANGING_HEADER.unpack_from

@@ -8,8 +8,9 @@ UNICAST = -1  # in place of a link: the unicast port
 
 
 class Routes:
-    def __init__(self, counters: BusCounters) -> None:
+    def __init__(self, counters: BusCounters, links: tuple[int, ...]) -> None:
         self._counters = counters
+        self._links = links  # without any, everything is carried
         self._cut: set[tuple[bytes, int]] = set()  # (node, link) that do not work: bounded by whoever tests them
 
     def change(self, node: bytes, link: int, reached: bool) -> None:
@@ -19,6 +20,8 @@ class Routes:
             self._cut.add((node, link))
 
     def to_all(self, link: int, receivers: Iterable[bytes], datagrams: list[bytes]) -> list[Command]:
+        if link not in self._links:
+            return [self._carry(receiver, datagrams) for receiver in receivers]
         if not self._cut:
             return [Multicast(link, datagrams)]
         commands: list[Command] = []
