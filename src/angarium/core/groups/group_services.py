@@ -77,6 +77,7 @@ class GroupServices:
         self._turn = 0
         self._due: float | None = None
         self._is_started = False
+        self._has_handed_over = False  # the leadership, since we are leaving
 
     # -- what others may look at -----------------------------------------------------------------------
 
@@ -381,7 +382,8 @@ class GroupServices:
                 raft.leading.transfer(None, now)  # we have decided that we vote no more
                 raft.step_down(now)
                 self._leadership = None
-            elif self._membership.is_leaving and raft.leading.transfer_to is None and not self._membership.is_left:
+            elif self._membership.is_left and not self._has_handed_over:
+                self._has_handed_over = True
                 raft.leading.transfer(None, now)
         seen = ("" if raft.leader is None else raft.leader.node, raft.term) if raft.is_voter else None
         if seen is not None and seen != self._seen:

@@ -36,6 +36,10 @@ class Task:
     positions: dict[Replica, Position] = field(default_factory=dict)
     proposed_at: float | None = None
 
+    def again_at(self, settings: GroupSettings) -> float:
+        """When a proposal that had no effect is made again."""
+        return float("-inf") if self.proposed_at is None else self.proposed_at + settings.request_again_s
+
 
 class Judge:
     def __init__(
@@ -52,8 +56,11 @@ class Judge:
         self._dealt_at: float | None = None
 
     def deadline(self) -> float | None:
-        times = [task.ask_at + self._settings.ask_again_s for task in self._tasks.values()]
-        times += [at + self._settings.request_again_s for at in self._forming.values()]
+        settings = self._settings
+        times = [at + settings.request_again_s for at in self._forming.values()]
+        for task in self._tasks.values():
+            is_proposed = task.proposed_at is not None
+            times.append(task.again_at(settings) if is_proposed else task.ask_at + settings.ask_again_s)
         return min(times, default=None)
 
     def tick(self, state: State, now: float) -> None:
@@ -124,15 +131,14 @@ class Judge:
     # -- the way ---------------------------------------------------------------------------------------------
 
     def _go_on(self, state: State, group: GroupConfiguration, task: Task, now: float) -> None:
-        if task.proposed_at is not None:
-            if now - task.proposed_at < self._settings.request_again_s:
-                return
-            task.proposed_at = None
+        if now < task.again_at(self._settings):
+            return
+        task.proposed_at = None
         if not task.is_fencing and (now >= task.until or not is_primary_here(state, group)):
             task.is_fencing, task.until = True, now + self._settings.fence_wait_s
         if task.is_fencing and self._decide(state, group, task, now):
             return
-        if now - task.ask_at >= self._settings.ask_again_s:
+        if now >= task.ask_at + self._settings.ask_again_s:
             task.ask_at = now
             self._ask(state, group, task)
 
@@ -209,7 +215,7 @@ class Judge:
                 return
             replicas.append(Replica(name, hosted.store))
         at = self._forming.get(group.group)
-        if at is None or now - at >= self._settings.request_again_s:
+        if at is None or now >= at + self._settings.request_again_s:
             self._forming[group.group] = now
             primary = state.node(replicas[0].node)
             assert primary is not None
@@ -228,7 +234,7 @@ class Judge:
         self._forming = {name: at for name, at in self._forming.items() if not state.groups[name].is_formed}
         if state.placement.slots or not state.groups or not all(group.is_formed for group in state.groups.values()):
             return
-        if self._dealt_at is None or now - self._dealt_at >= self._settings.request_again_s:
+        if self._dealt_at is None or now >= self._dealt_at + self._settings.request_again_s:
             self._dealt_at = now
             self._propose(SlotsDealt(tuple(state.groups)))
 

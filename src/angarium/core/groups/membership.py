@@ -18,7 +18,7 @@ from angarium.core.groups import protocol as p
 from angarium.core.groups.events import Left, RequestAnswered, StopNode
 from angarium.core.groups.messages import Message
 from angarium.core.groups.outbox import Outbox
-from angarium.core.groups.records import Member, NodeRecord, State
+from angarium.core.groups.records import NodeRecord, State
 from angarium.core.groups.settings import GroupSettings
 from angarium.core.report import Level, Report
 
@@ -43,7 +43,9 @@ class Membership:
         self._to_leader = to_leader
         self._join_at = float("-inf")
         self._join_wait_s = settings.beacon_s_min
-        self._wanted: dict[tuple[str, str], bool] = {}  # (named group, label) -> in it, or out of it
+        self._wanted: dict[tuple[str, str], None] = {}  # (named group, label): in them, and in no others
+        self._unsettled: list[d.NamedJoined | d.NamedLeft] = []
+        self._compared: tuple[object, object] = (None, None)  # what that is about
         self._named_at = float("-inf")
         self._requests: dict[int, Pending] = {}
         self._refusal = ""
@@ -57,7 +59,7 @@ class Membership:
         times = [pending.at for pending in self._requests.values()]
         if self.is_leaving != self.is_left or (not self.is_leaving and not self.is_here(state)):
             times.append(self._join_at)
-        if self._wanted and self._unsettled(state):
+        if self._is_unsettled(state):
             times.append(self._named_at)
         return min(times, default=None)
 
@@ -78,7 +80,7 @@ class Membership:
             self._join_at = now + self._join_wait_s
             self._join_wait_s = min(2 * self._join_wait_s, self._settings.beacon_s_max)
             self._to_leader(p.JoinAsk(self.record, self._essential))
-        if self._wanted and now >= self._named_at:
+        if now >= self._named_at and self._is_unsettled(state):
             self._ask_named(state, now)
         for number, pending in self._requests.items():
             if now >= pending.at:
@@ -127,32 +129,41 @@ class Membership:
     # -- named groups ----------------------------------------------------------------------------------
 
     def want(self, group: str, label: str, *, is_in: bool) -> None:
-        if is_in and len(self._wanted) >= self._settings.requests_max:
+        key = (group, label)
+        if is_in and key not in self._wanted and len(self._wanted) >= self._settings.requests_max:
             limit = self._settings.requests_max
             raise LocalProtocolError(f"group {group!r}: this node is in requests_max {limit} groups already")
-        self._wanted[(group, label)] = is_in
+        self._wanted = {present: None for present in self._wanted if present != key}
+        if is_in:
+            self._wanted[key] = None
         self._named_at = float("-inf")
 
-    def _unsettled(self, state: State) -> list[tuple[str, str]]:
+    def _compare(self, state: State) -> list[d.NamedJoined | d.NamedLeft]:
+        """What has to be decided yet. A late question may also bring us back into a group that we have left."""
+        if self._compared[0] is state.named and self._compared[1] is self._wanted:
+            return self._unsettled
         name, incarnation = self.record.name, self.record.incarnation
-        if self.is_leaving or not self.is_here(state):
-            return []
-        found = []
-        for (group, label), is_in in self._wanted.items():
-            if (Member(name, incarnation, label) in state.named.get(group, ())) != is_in:
-                found.append((group, label))
-        return found
+        present = {
+            (group, member.label): None
+            for group, members in state.named.items()
+            for member in members
+            if (member.node, member.incarnation) == (name, incarnation)
+        }
+        wanted = self._wanted
+        self._unsettled = [
+            *(d.NamedJoined(key[0], name, incarnation, key[1]) for key in wanted if key not in present),
+            *(d.NamedLeft(key[0], name, incarnation, key[1]) for key in present if key not in wanted),
+        ]
+        self._compared = (state.named, self._wanted)
+        return self._unsettled
+
+    def _is_unsettled(self, state: State) -> bool:
+        return not self.is_leaving and self.is_here(state) and bool(self._compare(state))
 
     def _ask_named(self, state: State, now: float) -> None:
-        unsettled = self._unsettled(state)
-        if unsettled:
-            self._named_at = now + self._settings.request_again_s
-        for key in unsettled:
-            kind = d.NamedJoined if self._wanted[key] else d.NamedLeft
-            decision = kind(key[0], self.record.name, self.record.incarnation, key[1])
+        self._named_at = now + self._settings.request_again_s
+        for decision in self._compare(state):
             self._to_leader(p.Ask(0, self.record.name, self.record.incarnation, decision))
-        for key in [key for key, is_in in self._wanted.items() if not is_in and key not in unsettled]:
-            del self._wanted[key]
 
     # -- requests --------------------------------------------------------------------------------------
 

@@ -124,12 +124,12 @@ class Watch:
         settings = self._settings
         asked: list[Named] = []
         for name, watched in self._nodes.items():
-            if watched.proposed_at is not None and now - watched.proposed_at >= settings.request_again_s:
+            if watched.proposed_at is not None and now >= watched.proposed_at + settings.request_again_s:
                 watched.proposed_at = None
             if watched.is_gone or watched.proposed_at is not None:
                 continue
             if watched.asked_until is None:
-                if now - watched.heard_at >= settings.suspect_after_s:
+                if now >= watched.heard_at + settings.suspect_after_s:
                     watched.asked_until = now + settings.verify_s
                     asked.append((name, watched.incarnation))
             elif now >= watched.asked_until:
