@@ -234,9 +234,9 @@ class GroupServices:
                 if term >= self._highest_term():
                     self._term = term
                     self._outbox.add(ToReplica(for_replica))
-            case p.Ping(node, incarnation):
+            case p.Ping(node, incarnation, nonce):
                 if (node, incarnation) == (self.name, self._membership.record.incarnation):
-                    self._outbox.send(sender, p.Pong(node, incarnation))
+                    self._outbox.send(sender, p.Pong(node, incarnation, nonce))
             case p.Pong() | p.HeardAnswer():
                 if self._leadership is not None:
                     self._leadership.receive(sender, message, self.state, now)

@@ -14,7 +14,7 @@ from angarium.core.groups.leading import Leading
 from angarium.core.groups.messages import Message
 from angarium.core.groups.outbox import Outbox
 from angarium.core.groups.raft import Raft
-from angarium.core.groups.records import State, Voter
+from angarium.core.groups.records import NodeRecord, State, Voter
 from angarium.core.groups.settings import GroupSettings
 from angarium.core.groups.watching import Named, Watch
 from angarium.core.report import Level, Report
@@ -36,6 +36,8 @@ class Leadership:
         self._judge = Judge(raft.term, outbox, settings, self._propose_plain, now=now)
         self._pending: dict[int, Answered | None] = {}  # index -> whom to tell what became of it
         self._joining: dict[str, int] = {}  # node -> index of the decision under way
+        self._arrivals: dict[str, tuple[int, str, p.JoinAsk]] = {}  # node -> nonce of the question whether it is there
+        self._nonce = raft.term << 32
         self._is_watching = False
 
     def deadline(self) -> float | None:
@@ -94,6 +96,8 @@ class Leadership:
         match message:
             case p.Heartbeat(node, incarnation) | p.Pong(node, incarnation):
                 self._watch.heard(node, incarnation, now)
+                if isinstance(message, p.Pong):
+                    self._is_there(message)
             case p.HeardAnswer(node, incarnation, age_s):
                 text = self._watch.vouched(sender, node, incarnation, age_s, now)
                 if text:
@@ -129,21 +133,41 @@ class Leadership:
 
     def _join(self, sender: str, ask: p.JoinAsk, state: State) -> None:
         node, incarnation = ask.node, ask.node.incarnation
-
-        def answered(code: str, reason: str, index: int) -> None:
-            if code and code != "busy":
-                self._outbox.send(sender, p.JoinRefused(incarnation, code, reason))
-
         present = state.node(node.name)
         if ask.essential != state.essential:
             reason = f"node {node.name!r}: its essential parameters are not the cluster's; compare its configuration"
-            answered("essential-differs", reason, 0)
+            self._outbox.send(sender, p.JoinRefused(incarnation, "essential-differs", reason))
         elif present is not None and incarnation in present.replaced:
-            answered("replaced", f"node {node.name!r}: a later start of it has taken its place", 0)
-        elif node.name not in self._joining:
+            reason = f"node {node.name!r}: a later start of it has taken its place"
+            self._outbox.send(sender, p.JoinRefused(incarnation, "replaced", reason))
+        elif present is None or present.incarnation != incarnation:
+            self._ask_whether_there(sender, ask)
+        else:
+            self._admit(sender, node)
+
+    def _ask_whether_there(self, sender: str, ask: p.JoinAsk) -> None:
+        """A question that was under way for long may come from a start that is over, and must not replace a later."""
+        self._nonce += 1
+        self._arrivals.pop(ask.node.name, None)
+        self._arrivals[ask.node.name] = (self._nonce, sender, ask)
+        if len(self._arrivals) > self._settings.proposals_max:
+            del self._arrivals[next(iter(self._arrivals))]
+        self._outbox.send(ask.node.name, p.Ping(ask.node.name, ask.node.incarnation, self._nonce))
+
+    def _is_there(self, pong: p.Pong) -> None:
+        nonce, sender, ask = self._arrivals.get(pong.node, (0, "", None))
+        if ask is not None and nonce == pong.nonce:
+            del self._arrivals[pong.node]
+            self._admit(sender, ask.node)
+
+    def _admit(self, sender: str, node: NodeRecord) -> None:
+        def answered(code: str, reason: str, index: int) -> None:
+            if code and code != "busy":
+                self._outbox.send(sender, p.JoinRefused(node.incarnation, code, reason))
+
+        if node.name not in self._joining and not self._is_busy:
             self._propose(d.NodeJoined(node), answered)
-            if not self._is_busy:
-                self._joining[node.name] = self._raft.log.last_index
+            self._joining[node.name] = self._raft.log.last_index
 
     def _ask(self, sender: str, ask: p.Ask, state: State) -> None:
         def answered(code: str, reason: str, index: int) -> None:

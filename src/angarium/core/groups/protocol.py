@@ -163,15 +163,17 @@ class FeedPart(Message, frozen=True):
 
 
 class Ping(Message, frozen=True):
-    """Leader to a node that it suspects."""
+    """Leader to a node that it suspects, or that asks to join: are you there, under this incarnation?"""
 
     node: str
     incarnation: bytes
+    nonce: int = 0  # an answer to an earlier question proves nothing
 
 
 class Pong(Message, frozen=True):
     node: str
     incarnation: bytes
+    nonce: int = 0
 
 
 class HeardAsk(Message, frozen=True):

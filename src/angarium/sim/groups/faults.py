@@ -28,6 +28,7 @@ class Faults:
             "crash": (self._crash, 2.0),
             "power-cut": (self._power_cut, 5.0),
             "crash-of-the-leader": (self._crash_leader, 3.0),
+            "crash-of-a-primary": (self._crash_primary, 2.5),
             "lost-disk": (self._lose_disk, 6.0),
             "pause": (self._pause, 2.0),
             "pause-of-the-leader": (self._pause_leader, 3.0),
@@ -36,6 +37,7 @@ class Faults:
             "isolated-leader": (self._isolate_leader, 3.0),
             "isolated-primary": (self._isolate_primary, 3.0),
             "weather": (self._weather, 1.5),
+            "late-copies": (self._late_copies, 1.5),
             "broken-link": (self._break_link, 1.0),
             "voters": (self._change_voters, 2.5),
             "leaving": (self._leave, 3.0),
@@ -102,6 +104,16 @@ class Faults:
         if leader is not None:
             self._kill(leader, is_told=self._chance.random() < 0.5)
 
+    def _primary(self) -> "SimNode | None":
+        groups = [group for group in self._world.groups().values() if group.primary is not None]
+        primary = self._chance.choice(groups).primary if groups else None
+        return None if primary is None else self._world.nodes[primary.node]
+
+    def _crash_primary(self) -> None:
+        primary = self._primary()
+        if primary is not None:
+            self._kill(primary, is_told=self._chance.random() < 0.5)
+
     def _power_cut(self) -> None:
         for node in list(self._world.nodes.values()):
             if self._chance.random() < 0.8:
@@ -154,11 +166,9 @@ class Faults:
             self._isolate(leader.name)
 
     def _isolate_primary(self) -> None:
-        groups = [group for group in self._world.groups().values() if group.primary is not None]
-        if groups:
-            primary = self._chance.choice(groups).primary
-            assert primary is not None
-            self._isolate(primary.node)
+        primary = self._primary()
+        if primary is not None:
+            self._isolate(primary.name)
 
     def _weather(self) -> None:
         chance = self._chance
@@ -166,6 +176,9 @@ class Faults:
             loss=chance.choice((0.0, 0.05, 0.3)), repeat=chance.choice((0.0, 0.1, 0.3)),
             slow=chance.choice((0.0, 0.05, 0.2)), latency_s_max=chance.choice((0.004, 0.05, 0.2)),
         )  # fmt: skip
+
+    def _late_copies(self) -> None:
+        self._world.net.settings = NetSettings(repeat=0.5, slow=0.3, slow_s_max=self._chance.choice((1.5, 5.0)))
 
     def _break_link(self) -> None:
         node, other = self._pick(), self._pick()

@@ -33,6 +33,7 @@ class Listener:
     def __init__(self) -> None:
         self.index = 0
         self.view_id = 0
+        self.views = 0
         self.nodes: tuple[NodeRecord, ...] = ()
         self.named: dict[str, tuple[object, ...]] = {}
         self.groups: dict[str, GroupConfiguration] = {}
@@ -73,6 +74,7 @@ class Listener:
         if any((node.name, node.incarnation) not in before for node in view.gone):
             raise Violation("changes once", f"view {view.view_id}: somebody left who was not there")
         self.view_id, self.nodes = view.view_id, view.nodes
+        self.views += 1
 
     def compare(self, state: State) -> None:
         told = (self.nodes, self.named, self.groups, self.settings)
@@ -128,6 +130,9 @@ class Ledger:
                 if self.committed.setdefault(index, (entry.term, entry.data)) != (entry.term, entry.data):
                     raise Violation("committed is final", f"entry {index} at {raft.me}")
             self._looked_at[key] = raft.commit
+
+    def compare(self, machine: GroupServices) -> None:
+        """When its state has changed."""
         state = machine.state
         if state.index:
             encoded = encode_state(state)

@@ -14,7 +14,7 @@ from angarium.core.groups import events as e
 from angarium.core.groups import protocol as p
 from angarium.core.groups.group_services import GroupServices
 from angarium.core.groups.messages import Message
-from angarium.core.groups.records import Hosted, NodeRecord
+from angarium.core.groups.records import Hosted, NodeRecord, State
 from angarium.core.report import Report
 from angarium.core.storage import Operation, Put
 from angarium.sim.clock import Timer
@@ -41,6 +41,7 @@ class SimNode:
         self.replica_disks: dict[str, ReplicaDisk] = {}
         self.hosts = list(hosts)
         self.rate = 1.0
+        self.essential = b"essential"
         self.machine: GroupServices | None = None
         self.incarnation = b""
         self.start_number = 0
@@ -56,6 +57,7 @@ class SimNode:
         self._paused_until = 0.0
         self._inbox: deque[Callable[[], e.Event | None]] = deque()
         self._requests = 0
+        self._compared: State | None = None
 
     @property
     def now(self) -> float:
@@ -84,7 +86,7 @@ class SimNode:
             self.replicas[group] = SimReplica(group, self, self.replica_disks[group])
         self.world.trace.note(self.name, f"starts, incarnation {self.incarnation.hex()[-6:]}")
         self.machine = GroupServices(
-            self.record(), seeds=self.world.seeds, essential=b"essential", keeps_log=self.keeps_log,
+            self.record(), seeds=self.world.seeds, essential=self.essential, keeps_log=self.keeps_log,
             settings=self.world.settings, jitter=self.world.jitter,
         )  # fmt: skip
         self.tell(e.Started(dict(self.disk), self.world.draw_id()))
@@ -186,7 +188,10 @@ class SimNode:
             self._perform(command)
         if self.machine is machine:
             self.world.ledger.look(machine, self.start_number)
-            self.listener.compare(machine.state)
+            if machine.state is not self._compared:
+                self._compared = machine.state
+                self.world.ledger.compare(machine)
+                self.listener.compare(machine.state)
             self._arm()
 
     def _arm(self) -> None:
@@ -244,7 +249,7 @@ class SimNode:
         self.world.net.send_replica(self.name, to, message)
 
     def _changed(self, change: c.Change) -> None:
-        self.world.trace.note(self.name, str(change)[:400] if self.world.trace.is_read else f"{change!r}")
+        self.world.trace.note(self.name, f"{change!r}"[:400])
         self.listener.told(change)
         if isinstance(change, c.ReplicaGroupChanged):
             self.world.configured(change.configuration)

@@ -54,7 +54,7 @@ def draw_shape(chance: Random) -> Shape:
     voters = chance.choice((1, 3, 3, 3, 5))
     spares, members = chance.choice((0, 1)), chance.choice((1, 2, 3))
     nodes = list(range(voters + spares + members))
-    groups = [tuple(chance.sample(nodes, min(chance.choice((1, 2, 3, 3)), len(nodes)))) for _ in range(2)]
+    groups = [tuple(chance.sample(nodes, min(chance.choice((1, 2, 3, 3, 3)), len(nodes)))) for _ in range(2)]
     return Shape(voters, spares, members, tuple(groups))
 
 
