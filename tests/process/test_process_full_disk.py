@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -235,5 +236,62 @@ def test_a_producer_that_was_idle_when_the_disk_filled_up_is_unblocked_as_well(
             await asyncio.wait_for(session.send(_QUEUE, b"after"), WAIT_S)
 
     with running(tmp_path, {"store.segment_bytes": MIB}, data=small_disk / "data") as broker:
+        asyncio.run(run())
+        assert broker.stop() == 0
+
+
+def test_a_disk_that_fills_up_in_the_middle_of_a_stream_blocks_it_until_there_is_room(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    """Really full, to the last block that fits: `free_bytes_min` is 0."""
+    filler, content = small_disk / "filler", Random(1).randbytes(12 * MIB)
+
+    async def run() -> None:
+        async with angarium.connect(broker.address) as connection, connection.session() as session:
+            async with session.open_stream("files") as stream:
+                await stream.write(content[: 2 * MIB])
+                _fill(filler, small_disk, leave_bytes=3 * MIB)
+                writing = asyncio.create_task(stream.write(content[2 * MIB :]))
+                await until_async(lambda: bool(stream.blocked_reason), "it is blocked")
+                assert "bytes are free" in stream.blocked_reason
+                assert not writing.done()
+                filler.unlink()
+                await asyncio.wait_for(writing, WAIT_S)
+            assert stream.sending is not None
+            await asyncio.wait_for(stream.sending, WAIT_S)
+            assert not stream.blocked_reason
+            message = await session.receive("files", WAIT_S)
+            assert message is not None
+            async with message.open() as reading:
+                assert await reading.read() == content
+            message.settle()
+            await session.sync()
+            await until_async(lambda: not list((small_disk / "data" / "streams").iterdir()), "its file is gone")
+
+    with running(tmp_path, {"stream.free_bytes_min": 0}, data=small_disk / "data") as broker:
+        asyncio.run(run())
+        assert broker.stop() == 0
+
+
+class Abandoned(Exception):
+    """The application gives up."""
+
+
+def test_a_stream_that_is_given_up_on_a_full_disk_makes_room(tmp_path: Path, small_disk: Path) -> None:
+    filler = small_disk / "filler"
+
+    async def run() -> None:
+        async with angarium.connect(broker.address) as connection, connection.session() as session:
+            with suppress(Abandoned):
+                async with session.open_stream("files") as stream:
+                    await stream.write(b"x" * 4 * MIB)
+                    _fill(filler, small_disk, leave_bytes=MIB // 2)
+                    writing = asyncio.create_task(stream.write(b"y" * 4 * MIB))
+                    await until_async(lambda: bool(stream.blocked_reason), "it is blocked")
+                    writing.cancel()
+                    raise Abandoned
+            await until_async(lambda: not list((small_disk / "data" / "streams").iterdir()), "its file is gone")
+
+    with running(tmp_path, {"stream.free_bytes_min": 0}, data=small_disk / "data") as broker:
         asyncio.run(run())
         assert broker.stop() == 0

@@ -10,7 +10,6 @@ everybody else waiting, and what was delivered could not leave meanwhile. The re
 """
 import asyncio
 import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from angarium.core.destination.overtaking import overtaking
 from angarium.core.errors import Unavailable
 from angarium.core.storage import Operation, Table, key_of, position_key
 from angarium.core.wire.batch import Batch
+from angarium.runtime.threads import LoopThreads
 from angarium.store.interface import Damaged, Item, Store, group_bytes
 
 _Batch = StoredBatch | DamagedBatch
@@ -73,7 +73,8 @@ class Disk:
         self._store = store
         self._settings = settings
         self._written, self._read, self._delayed = written, read, delayed
-        self._blocked, self._failed = blocked, failed
+        self._blocked = blocked
+        self._threads = LoopThreads(failed)
         self._loop = asyncio.get_running_loop()
         self._writes: queue.SimpleQueue[list[_Queued]] = queue.SimpleQueue()
         self._patient: list[_Queued] = []  # not yet handed to the writer: waking it costs more than their writing
@@ -82,12 +83,10 @@ class Disk:
         self._reads: queue.SimpleQueue[Read | ReadDelayed | None] = queue.SimpleQueue()
         self._postponed: deque[Read] = deque()  # to a later turn of the loop
         self._turn_batches = self._turn_bytes = 0  # answered since the last turn that was waited for
-        self._writer = threading.Thread(target=self._guarded(self._write_loop), name="disk-writer", daemon=True)
-        self._reader = threading.Thread(target=self._guarded(self._read_loop), name="disk-reader", daemon=True)
         self._stopping = False
         self._group_bytes_max = min(settings.group_bytes_target, store.group_bytes_max)
-        self._writer.start()
-        self._reader.start()
+        self._threads.start(self._write_loop, "disk-writer")
+        self._threads.start(self._read_loop, "disk-reader")
 
     # -- on the event loop -----------------------------------------------------------------------------
 
@@ -146,8 +145,7 @@ class Disk:
         self._stopping = True
         self._hand_over()
         self._reads.put(None)
-        await asyncio.to_thread(self._writer.join)
-        await asyncio.to_thread(self._reader.join)
+        await self._threads.joined()
         return self.unwritten_bytes == 0
 
     def _completed(self, tokens: list[int], size_bytes: int, freeing_bytes: int) -> None:
@@ -156,22 +154,6 @@ class Disk:
         self._written(tokens)
 
     # -- in the threads --------------------------------------------------------------------------------
-
-    def _guarded(self, work: Callable[[], None]) -> Callable[[], None]:
-        def run() -> None:
-            try:
-                work()
-            except BaseException as error:  # a broken invariant: the node has to stop, loudly
-                self._call(self._failed, error)
-
-        return run
-
-    def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        try:
-            self._loop.call_soon_threadsafe(function, *arguments)
-        except RuntimeError:
-            if not self._loop.is_closed():
-                raise
 
     def _write_loop(self) -> None:
         waiting: deque[_Queued] = deque()
@@ -191,7 +173,7 @@ class Disk:
                     sealed = True
                 if blocked and self._has_room():
                     blocked = False
-                    self._call(self._blocked, "")
+                    self._threads.call(self._blocked, "")
                 if self._stopping:
                     return
                 continue
@@ -200,11 +182,11 @@ class Disk:
                 sealed = False
                 if blocked:
                     blocked = False
-                    self._call(self._blocked, "")
+                    self._threads.call(self._blocked, "")
             except Unavailable as error:
                 if not blocked:
                     blocked = True
-                    self._call(self._blocked, str(error))
+                    self._threads.call(self._blocked, str(error))
                 self._commit_freeing(waiting)
                 sealed = False
                 if self._stopping:
@@ -235,7 +217,7 @@ class Disk:
         self._store.commit(operations)
         for _ in tokens:
             waiting.popleft()
-        self._call(self._completed, tokens, size_bytes, freeing_bytes)
+        self._threads.call(self._completed, tokens, size_bytes, freeing_bytes)
 
     def _commit_freeing(self, waiting: deque[_Queued]) -> None:
         going = {write.token for write in overtaking(queued.write for queued in waiting)}
@@ -245,7 +227,7 @@ class Disk:
             except Unavailable:
                 return
             waiting.remove(queued)
-            self._call(self._completed, [queued.write.token], queued.size_bytes, queued.size_bytes)
+            self._threads.call(self._completed, [queued.write.token], queued.size_bytes, queued.size_bytes)
 
     def _has_room(self) -> bool:
         """All that waited has found room in the reserve, and who was told to wait sends nothing to be tried: so ask."""
@@ -263,9 +245,9 @@ class Disk:
     def _read_loop(self) -> None:
         while (read := self._reads.get()) is not None:
             if isinstance(read, ReadDelayed):
-                self._call(self._delayed, read_delayed(self._store, read))
+                self._threads.call(self._delayed, read_delayed(self._store, read))
             else:
-                self._call(self._read, BatchesRead(read.token, read_from_store(self._store, read)))
+                self._threads.call(self._read, BatchesRead(read.token, read_from_store(self._store, read)))
 
 
 def read_from_memory(store: Store, read: Read) -> list[_Batch] | None:

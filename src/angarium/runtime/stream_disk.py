@@ -4,9 +4,7 @@ Blocks that have queued up for one file are written together. A disk that cannot
 messages) loses nothing: what waits is tried again, in order, and deletions go first, for they make room. Deleting
 a large file is done in steps, so that it holds nothing else up for long.
 """
-import asyncio
 import queue
-import threading
 from collections import deque
 from collections.abc import Callable
 
@@ -24,6 +22,7 @@ from angarium.core.stream.events import (
     ReadBlocks,
     SyncFile,
 )
+from angarium.runtime.threads import LoopThreads
 from angarium.store.stream_files import StreamFiles
 
 _RETRY_AFTER_S = 0.25
@@ -43,8 +42,8 @@ class StreamDisk:
         failed: Callable[[BaseException], None],
     ) -> None:
         self._files = files
-        self._told, self._failed = told, failed
-        self._loop = asyncio.get_running_loop()
+        self._told = told
+        self._threads = LoopThreads(failed)
         self._writes: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._reads: queue.SimpleQueue[ReadBlocks | None] = queue.SimpleQueue()
         self._waiting: deque[AppendBlock | SyncFile] = deque()  # the writer's: not yet done
@@ -52,12 +51,8 @@ class StreamDisk:
         self._dead: set[bytes] = set()  # the writer's: files that failed to sync, until they are deleted
         self._is_blocked = False
         self._stopping = False
-        self._threads = [
-            threading.Thread(target=self._guarded(work), name=name, daemon=True)
-            for work, name in ((self._write_loop, "stream-writer"), (self._read_loop, "stream-reader"))
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads.start(self._write_loop, "stream-writer")
+        self._threads.start(self._read_loop, "stream-reader")
 
     # -- on the event loop -----------------------------------------------------------------------------
 
@@ -72,32 +67,15 @@ class StreamDisk:
         self._stopping = True
         self._writes.put(None)
         self._reads.put(None)
-        for thread in self._threads:
-            await asyncio.to_thread(thread.join)
+        await self._threads.joined()
         self._files.close()
 
     # -- in the threads --------------------------------------------------------------------------------
 
-    def _guarded(self, work: Callable[[], None]) -> Callable[[], None]:
-        def run() -> None:
-            try:
-                work()
-            except BaseException as error:  # a broken invariant: the node has to stop, loudly
-                self._call(self._failed, error)
-
-        return run
-
-    def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        try:
-            self._loop.call_soon_threadsafe(function, *arguments)
-        except RuntimeError:
-            if not self._loop.is_closed():
-                raise
-
     def _read_loop(self) -> None:
         while (read := self._reads.get()) is not None:
             blocks, damage = self._files.read(read.stream, read.first, read.count)
-            self._call(self._told, [BlocksRead(read.token, blocks, damage)])
+            self._threads.call(self._told, [BlocksRead(read.token, blocks, damage)])
 
     def _write_loop(self) -> None:
         while True:
@@ -118,7 +96,7 @@ class StreamDisk:
                     self._is_blocked = True
                     events.append(FilesBlocked(str(error)))
             if events:
-                self._call(self._told, events)
+                self._threads.call(self._told, events)
             if self._stopping and not self._waiting:
                 return
 
