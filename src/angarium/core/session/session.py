@@ -11,55 +11,26 @@ highest number that no longer is, all below it. Anything else for a producer or 
 client's error.
 """
 from collections import deque
-from dataclasses import dataclass, field
-from enum import Enum
 
 from msgspec.structs import replace
 
 from angarium.core.errors import Rejected, RemoteProtocolError
-from angarium.core.ids import GLOBAL_ID_BYTES, GlobalIds
+from angarium.core.ids import GlobalIds
 from angarium.core.names import check_name, temporary_name
 from angarium.core.session.events import AskNode, Command, SendFrame, SessionSettings, ToBus
+from angarium.core.session.links import Asked, Link, LinkState, check_batch, check_producer, check_resume
 from angarium.core.session.stream_links import FROM_BUS, FROM_CLIENT, StreamLinks
+from angarium.core.session.unconfirmed import Unconfirmed
 from angarium.core.session.waiting import WaitingBytes
 from angarium.core.session.watch_links import WatchLinks
 from angarium.core.wire import frames
-from angarium.core.wire.batch import PRIORITY_MAX, Batch, Columns
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Frame
 
 _NUMBER_MAX = (1 << 32) - 1
-_POSITION_MAX = (1 << 62) - 1
 _WAITING_FRAMES_MAX = 1_000  # of one consumer that is not located yet
 _CLOSED_MAX = 100  # producers and consumers closed by the broker that a session remembers
 _Answer = frames.ProducerOpened | frames.ConsumerOpened | frames.ProducerClosed | frames.ConsumerClosed
-
-
-_Asked = tuple[str, frames.DestinationKind, bool]  # name, kind, and whether it has to exist
-
-
-class LinkState(Enum):
-    LOCATING = "locating"
-    OPENING = "opening"
-    OPEN = "open"
-    CLOSING = "closing"
-    CLOSED = "closed"  # by the broker: the client may not know yet
-
-
-@dataclass(slots=True)
-class Link:
-    """A producer or a consumer: the way from this session to a destination."""
-
-    open: frames.ProducerOpen | frames.ConsumerOpen
-    state: LinkState = LinkState.LOCATING
-    destination: int = 0
-    waiting: list[Frame] = field(default_factory=list)  # until it is located
-    waiting_bytes: int = 0  # of those, and of the opening
-    was_opened: bool = False
-
-    @property
-    def asked(self) -> "_Asked":
-        existing = isinstance(self.open, frames.ConsumerOpen) and self.open.existing
-        return self.open.destination, self.open.destination_kind, existing
 
 
 class Session:
@@ -88,13 +59,11 @@ class Session:
         self._consumers: dict[int, Link] = {}
         self._streams = StreamLinks(identity, self._attachment, ids)
         self._watches = WatchLinks(self._attachment, watches_max=settings.watches_max)
-        # By what was asked for, and then by (is a producer, number).
-        self._locating: dict[_Asked, dict[tuple[bool, int], Link]] = {}
+        self._locating: dict[Asked, dict[tuple[bool, int], Link]] = {}  # ... and then by (is a producer, number)
         # Closed by the broker, oldest first. Of producers and of consumers: the highest number that is forgotten.
         self._ended_links: dict[tuple[bool, int], None] = {}
         self._forgotten = {True: -1, False: -1}
-        self._unconfirmed: dict[int, deque[tuple[int, int]]] = {}  # producer -> (last sequence, bytes) of batches
-        self._unconfirmed_bytes = 0
+        self._unconfirmed = Unconfirmed()
         self._stalled = False
         self._requests: deque[tuple[frames.Request, int]] = deque()  # not yet asked, with their bytes
         self._is_asking = False
@@ -135,7 +104,7 @@ class Session:
                 return self._open_producer(frame, size_bytes)
             case frames.ConsumerOpen(number):
                 self._check_free(self._consumers, number, "consumer")
-                _check_resume(frame)
+                check_resume(frame)
                 return self._open(self._consumers, number, frame, size_bytes)
             case frames.ProducerClose(number):
                 return self._close_producer(number, frame)
@@ -197,13 +166,10 @@ class Session:
             raise RemoteProtocolError("too-many-links", reason)
 
     def _open_producer(self, frame: frames.ProducerOpen, size_bytes: int) -> list[Command]:
-        if frame.identity and len(frame.identity) != GLOBAL_ID_BYTES:
-            raise RemoteProtocolError("bad-frame", f"producer identity of {len(frame.identity)} bytes")
-        if not 0 <= frame.confirmed <= _POSITION_MAX:
-            raise RemoteProtocolError("bad-frame", f"confirmed sequence {frame.confirmed} is out of range")
+        check_producer(frame)
         if not frame.identity:
             frame = replace(frame, identity=self._ids.next())
-        self._forget_unconfirmed(frame.producer)
+        self._unconfirmed.forget(frame.producer)
         return self._open(self._producers, frame.producer, frame, size_bytes)
 
     def _open(
@@ -241,7 +207,7 @@ class Session:
             link = self._producers.get(number)
             batch = Batch.parse(payload[at : at + size_bytes])
             at += size_bytes
-            self._check_batch(batch, link)
+            check_batch(batch, link, self._settings.body_bytes_max)
             publishes.append((self._usable(link), number, size_bytes))
         if at != len(payload):
             raise RemoteProtocolError("bad-frame", f"Commit {frame.number} has {len(payload) - at} bytes too many")
@@ -251,13 +217,6 @@ class Session:
 
     def _usable(self, link: Link | None) -> int:
         return link.destination if link is not None and link.state is LinkState.OPEN else 0
-
-    def _check_batch(self, batch: Batch, link: Link | None) -> None:
-        if link is not None and isinstance(link.open, frames.ProducerOpen) and batch.producer != link.open.identity:
-            raise RemoteProtocolError("bad-batch", "batch carries the identity of another producer")
-        if batch.columns & Columns.SEQUENCE:
-            raise RemoteProtocolError("bad-batch", "a producer's sequences have no gaps: publish without that column")
-        self._check_bodies(batch)
 
     def _publish(self, number: int, frame: frames.Publish, payload: bytes) -> list[Command]:
         link = self._producers.get(number)
@@ -270,27 +229,17 @@ class Session:
         if self.is_transacted:
             raise RemoteProtocolError("unexpected-frame", "a transacted session publishes by Commit")
         batch = Batch.parse(payload)
-        self._check_batch(batch, link)
-        self._unconfirmed_bytes += len(payload)
+        check_batch(batch, link, self._settings.body_bytes_max)
+        self._unconfirmed.add(number, batch.last_sequence, len(payload))
         # A client may send while it has less than its window unconfirmed: one frame, at most, goes beyond.
         limit, frame_bytes_max = self._settings.unconfirmed_bytes_max, self._settings.frame_bytes_max
-        if self._unconfirmed_bytes > limit + frame_bytes_max:
+        if self._unconfirmed.bytes > limit + frame_bytes_max:
             reason = (
-                f"producer {number}: {self._unconfirmed_bytes:,} bytes of session {self.number} are unconfirmed: the "
+                f"producer {number}: {self._unconfirmed.bytes:,} bytes of session {self.number} are unconfirmed: the "
                 f"most is unconfirmed_bytes_max {limit:,} and one frame of {frame_bytes_max:,}; wait for Confirm"
             )
             raise RemoteProtocolError("window-exceeded", reason)
-        self._unconfirmed.setdefault(number, deque()).append((batch.last_sequence, len(payload)))
         return [ToBus(self.identity, link.destination, frame, payload)]
-
-    def _check_bodies(self, batch: Batch) -> None:
-        limit = self._settings.body_bytes_max
-        if batch.body_bytes > limit:
-            offsets = batch.offsets
-            longest = max(offsets[i + 1] - offsets[i] for i in range(batch.count))
-            if longest > limit:
-                reason = f"body of {longest:,} bytes exceeds body_bytes_max {limit:,}"
-                raise RemoteProtocolError("body-too-long", reason)
 
     def _for_consumer(self, number: int, frame: Frame, size_bytes: int) -> list[Command]:
         link = self._consumers.get(number)
@@ -333,7 +282,7 @@ class Session:
             if number <= self._forgotten[True]:
                 return []
             raise RemoteProtocolError("not-open", f"producer {number} is not open")
-        self._forget_unconfirmed(number)
+        self._unconfirmed.forget(number)
         self._ended_links.pop((True, number), None)
         if link.state is LinkState.LOCATING:
             del self._locating[link.asked][True, number]
@@ -356,7 +305,7 @@ class Session:
                 link = self._producers.get(number)
                 if link is None or link.state is not LinkState.OPEN:
                     return []
-                self._confirmed(number, sequence)
+                self._unconfirmed.confirmed(number, sequence)
             case frames.Block(number) | frames.Unblock(number) | frames.Refuse(number):
                 link = self._producers.get(number)
                 if link is None or link.state is not LinkState.OPEN:
@@ -409,7 +358,7 @@ class Session:
         if link.state is LinkState.OPENING and not frame.code:
             return []  # a refusal has a code: this answers a close from before the session was resumed
         if links is self._producers:
-            self._forget_unconfirmed(number)
+            self._unconfirmed.forget(number)
         if link.state is LinkState.CLOSING:
             del links[number]
         else:
@@ -447,23 +396,5 @@ class Session:
                 commands.append(self._refused(link.open, frame.code, frame.reason))
         return commands
 
-    def _confirmed(self, number: int, sequence: int) -> None:
-        batches = self._unconfirmed.get(number)
-        while batches and batches[0][0] <= sequence:
-            self._unconfirmed_bytes -= batches.popleft()[1]
-
-    def _forget_unconfirmed(self, number: int) -> None:
-        for _, size in self._unconfirmed.pop(number, ()):
-            self._unconfirmed_bytes -= size
-
     def _to_client(self, frame: Frame, payload: bytes = b"") -> SendFrame:
         return SendFrame(self.connection, self.number, frame, payload)
-
-
-def _check_resume(frame: frames.ConsumerOpen) -> None:
-    if any(not 0 <= low < high <= _POSITION_MAX for low, high in frame.held):
-        raise RemoteProtocolError("bad-range", f"consumer {frame.consumer} claims positions that cannot be")
-    if not -1 <= frame.next_position <= _POSITION_MAX:
-        raise RemoteProtocolError("bad-range", f"next position {frame.next_position} is out of range")
-    if len(frame.next_positions) > PRIORITY_MAX or any(not 0 <= p <= _POSITION_MAX for p in frame.next_positions):
-        raise RemoteProtocolError("bad-range", f"next positions {frame.next_positions[:12]} cannot be")
