@@ -152,7 +152,8 @@ class MulticastLink:
         self.receiver.socket.bind(self._address)
         self.sender.socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, link.hops_max)
         self.sender.socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, int(link.loopback))
-        self.refresh()
+        if not self.refresh():
+            warn(f"bus {link.group}: no interface {link.interface!r} now; it is looked for again and again")
         if self.receiver.receive_buffer_bytes < settings.receive_buffer_bytes_warn:
             warn(
                 f"bus {link.group}: receive buffer of {self.receiver.receive_buffer_bytes:,} bytes, "

@@ -21,6 +21,10 @@ from angarium.core.bus.seal import SealedBoxes
 CLUSTER = cluster_number("test")
 SECRET = b"0123456789abcdef"
 CHANNEL = 3
+SMALL = BusSettings(
+    ring_datagrams_low=4, ring_datagrams_high=8, ring_datagrams_max=16, window_datagrams=6, ack_every_datagrams=2,
+    message_bytes_max=9_000, evict_after_s=0.5,
+)  # fmt: skip
 
 
 def incarnation(number: int) -> bytes:
@@ -68,6 +72,11 @@ class Node:
     @property
     def drops(self) -> dict[str, int]:
         return self.machine.counters.drops
+
+
+def data_of(node: Node) -> list[bytes]:
+    """What it said and nobody took yet, as far as it is data."""
+    return [datagram for _, datagram in node.said if kind_of(datagram) is Kind.DATA]
 
 
 class Bus:

@@ -88,13 +88,16 @@ class Channel:
         self._senders, self._receivers = frozenset(event.senders), event.receivers
         members = self._senders | set(event.receivers)
         self._peers = {incarnation: peer for incarnation, peer in self._peers.items() if incarnation in members}
+        commands: list[Command] = []
         if self._me not in self._senders:
+            if self.sending is not None and self.sending.blocked:
+                commands.append(ChannelUnblocked(self.number))  # nobody need wait: sending fails, and says why
             self.sending = None
         else:
             if self.sending is None:
                 self.sending = SendStream(self._settings, self._voice, now)
             self.sending.change(tuple(r for r in event.receivers if r != self._me), now)
-        commands = self._change_streams(event, now)
+        commands += self._change_streams(event, now)
         self.due = now
         return commands + self.step(now)
 

@@ -96,11 +96,6 @@ class Closing:
                     said.append((who, self._have(wanted=1)))
         return said
 
-    def completed(self, now: float) -> None:
-        """Now that we have all of it, whoever waits for that should know at once."""
-        self._repeat_at = now
-        self._repeat_s = self._settings.repeat_s
-
     def _have(self, wanted: int) -> bytes:
         stream = self.stream
         return self._voice.say(Have(stream.sender, stream.next, stream.low, stream.next > stream.start, wanted))

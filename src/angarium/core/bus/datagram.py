@@ -126,7 +126,6 @@ _LAYOUTS: dict[int, tuple[struct.Struct, type[Body]]] = {
 }
 _KINDS: dict[type[Body], Kind] = {body: Kind(kind) for kind, (_, body) in _LAYOUTS.items()}
 NAK_BODY_BYTES = _LAYOUTS[Kind.NAK][0].size
-SENT_BY_SENDERS = frozenset({Kind.DATA, Kind.HEARTBEAT, Kind.START, Kind.EVICT})
 
 
 def cluster_number(name: str) -> int:

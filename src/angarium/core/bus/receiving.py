@@ -25,7 +25,7 @@ from angarium.core.bus.datagram import (
 from angarium.core.bus.events import BusSettings
 from angarium.core.bus.records import RecordParser
 from angarium.core.bus.seal import DATA, Box
-from angarium.core.bus.voice import Seen, Voice
+from angarium.core.bus.voice import Voice
 
 
 class StreamState(Enum):
@@ -43,7 +43,6 @@ class ReceiveStream:
         self._jitter = jitter
         self.sender = sender
         self.box = box
-        self.seen = Seen()
         self.state = StreamState.JOINING
         self.start = 0  # sequence at which it began here
         self.next = 0  # first sequence that is missing
