@@ -197,6 +197,17 @@ def test_a_stall_is_told_once_to_each_destination_that_delivers_to_the_connectio
     assert node.waiting_for(0) == []
 
 
+def test_a_stall_is_not_told_to_the_message_manager_itself() -> None:
+    """Once: it knew of the session because a stream was being browsed, and could make nothing of a stall."""
+    node = Node()
+    client = node.connect_with_session()
+    client.open_consumer("a")
+    node.auto = False
+    client.send(frames.StreamRead(1, -1, 0, 0, 8, "a"))
+    node.tell(ConnectionStalled(client.connection, True))
+    assert [type(frame) for frame in node.waiting_for(0)] == [frames.StreamRead]
+
+
 def test_a_stalled_session_that_moves_to_a_free_connection_is_served_again() -> None:
     node = Node()
     first = node.connect_with_session()

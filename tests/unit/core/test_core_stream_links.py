@@ -102,6 +102,14 @@ def test_a_browser_is_known_to_the_message_manager_itself() -> None:
     assert links.destinations() == [0]
 
 
+def test_where_a_stream_is_read_is_told_of_the_end_also_without_a_consumer_there() -> None:
+    links = Links()
+    links.send(frames.StreamRead(1, 1, 0, 0, 8))
+    assert links.destinations() == [QUEUE]
+    assert links.bus_frame(frames.StreamData(1, 0, 0, True, HERE))
+    assert links.destinations() == []
+
+
 @pytest.mark.parametrize(
     ("frame", "code"),
     [

@@ -57,7 +57,7 @@ def test_a_cut_off_sender_goes_on_where_the_broker_is() -> None:
     world.run_files()
     world.send(1, FULL, FULL, first=2)
     world.run_files()
-    world.perform(world.streams.session_ended(SENDER, closed=False, now=world.now))
+    world.perform(world.streams.session_ended(SENDER, QUEUE, closed=False, now=world.now))
     assert world.open(1, resume=identity) == identity
     opened = world.received(frames.StreamOpened)[-1]
     assert (opened.stored, opened.following) == (3, 4)
@@ -85,7 +85,7 @@ def test_an_abandoned_stream_is_deleted_in_time_and_cannot_be_resumed() -> None:
     identity = world.open(1)
     world.send(1, FULL)
     world.run_files()
-    world.perform(world.streams.session_ended(SENDER, closed=False, now=world.now))
+    world.perform(world.streams.session_ended(SENDER, QUEUE, closed=False, now=world.now))
     world.advance(9.0)
     assert identity in world.files.blocks
     world.advance(1.0)
@@ -103,7 +103,7 @@ def test_a_stream_that_is_given_up_leaves_nothing(how: str) -> None:
     if how == "closed":
         world.perform(world.streams.frame(SENDER, QUEUE, frames.StreamClose(1), b""))
     else:
-        world.perform(world.streams.session_ended(SENDER, closed=True, now=world.now))
+        world.perform(world.streams.session_ended(SENDER, QUEUE, closed=True, now=world.now))
     world.run_files()
     assert not world.files.blocks
     assert world.streams.open_count == 0
@@ -192,7 +192,7 @@ def test_a_bound_stream_outlives_its_sender_and_a_restart() -> None:
     world = World()
     identity = world.published(5, FULL, b"end")
     world.perform(world.streams.frame(SENDER, QUEUE, frames.StreamClose(1), b""))
-    world.perform(world.streams.session_ended(SENDER, closed=True, now=world.now))
+    world.perform(world.streams.session_ended(SENDER, QUEUE, closed=True, now=world.now))
     world.run_files()
     world = world.restarted()
     assert world.damages == []
@@ -287,10 +287,27 @@ def test_reading_goes_on_from_any_fragment_after_a_cut() -> None:
     pieces = [bytes([number]) * FRAGMENT_BYTES for number in range(4)] + [b"end"]
     world.published(0, *pieces)
     world.read(0, limit=3)
-    world.perform(world.streams.session_ended(CONSUMER, closed=False, now=world.now))
+    world.perform(world.streams.session_ended(CONSUMER, QUEUE, closed=False, now=world.now))
     assert world.streams.reader_count == 0
     world.read(0, first=3)
     assert world.content() == pieces
+
+
+def test_the_end_of_a_session_at_one_destination_leaves_its_streams_at_others() -> None:
+    """The session was cut off and is back: another destination, which was busy, hears only now that it was away."""
+    world = World()
+    world.published(0, FULL, FULL, b"end")
+    identity = world.open(2, session=CONSUMER)
+    world.read(0, limit=1)
+    for closed in (False, True):
+        world.perform(world.streams.session_ended(CONSUMER, QUEUE + 1, closed=closed, now=world.now))
+    assert (world.streams.open_count, world.streams.reader_count) == (1, 1)
+    world.send(2, b"all", last=True, session=CONSUMER)
+    world.run_files()
+    assert world.received(frames.StreamStored, CONSUMER)[-1].stored == 1
+    assert identity in world.files.blocks
+    world.perform(world.streams.session_ended(CONSUMER, QUEUE, closed=True, now=world.now))
+    assert (world.streams.open_count, world.streams.reader_count) == (0, 0)
 
 
 def test_two_readers_of_one_stream_do_not_disturb_each_other() -> None:

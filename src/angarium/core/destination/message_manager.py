@@ -210,7 +210,7 @@ class MessageManager:
     ) -> list[Command]:
         """What concerns streams, of a destination that may have been removed meanwhile."""
         if isinstance(frame, frames.SessionEnded):
-            return list(self.streams.session_ended(session, closed=frame.closed, now=now))
+            return list(self.streams.session_ended(session, identity, closed=frame.closed, now=now))
         if isinstance(frame, STREAM_FRAMES):
             return list(self.streams.frame(session, identity, frame, payload))
         return []

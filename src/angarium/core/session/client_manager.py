@@ -236,7 +236,7 @@ class ClientManager:
         del self._connections[connection.number]
         for session in connection.sessions.values():
             del self._sessions[session.identity]
-            commands += session.tell_destinations(frames.SessionEnded(closed))
+            commands += session.ended(closed=closed)
         if connection.identity:
             del self._identities[connection.identity]
             ended = frames.ClientEnded(connection.identity, closed)
@@ -289,7 +289,7 @@ class ClientManager:
         commands: list[Command] = [
             SendFrame(session.connection, session.number, frames.SessionClosed("session-taken", reason))
         ]
-        return commands + session.tell_destinations(frames.SessionEnded(closed=False))
+        return commands + session.ended(closed=False)
 
     def _close_session(self, connection: Connection, number: int) -> list[Command]:
         session = connection.sessions.get(number)
@@ -298,7 +298,7 @@ class ClientManager:
         session.forget_waiting()
         del connection.sessions[number], self._sessions[session.identity]
         closed = SendFrame(connection.number, number, frames.SessionClosed())
-        return [*session.tell_destinations(frames.SessionEnded(closed=True)), closed]
+        return [*session.ended(closed=True), closed]
 
     # -- heartbeat -------------------------------------------------------------------------------------
 

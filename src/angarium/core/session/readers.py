@@ -13,11 +13,13 @@ _FRAGMENT_MAX = (1 << 40) - 1
 
 class Readers:
     def __init__(self, session: bytes, attachment: bytes, *, readers_max: int) -> None:
-        self.have_browsed = False  # the message manager itself knows this session
         self._session = session
         self._attachment = attachment
         self._readers_max = readers_max
         self._destinations: dict[int, int] = {}  # reader -> destination; 0: the message manager finds it by name
+
+    def destinations(self) -> list[int]:
+        return list(self._destinations.values())
 
     def open(self, frame: frames.StreamRead, destination: int) -> list[ToBus]:
         number = frame.reader
@@ -28,7 +30,6 @@ class Readers:
         if not 0 <= number <= _NUMBER_MAX or not 0 <= frame.first <= _FRAGMENT_MAX or frame.position < 0:
             raise RemoteProtocolError("bad-frame", f"reader {number}: a number is out of range")
         self._destinations[number] = destination
-        self.have_browsed = self.have_browsed or destination == 0
         return [ToBus(self._session, destination, frame)]
 
     def client_frame(self, frame: frames.StreamCredit | frames.StreamReadEnd) -> list[ToBus]:

@@ -68,20 +68,25 @@ class Session:
         self._requests: deque[tuple[frames.Request, int]] = deque()  # not yet asked, with their bytes
         self._is_asking = False
 
-    def tell_destinations(self, frame: Frame) -> list[Command]:
-        """To every destination that knows this session, behind all that it was sent before."""
+    def destinations(self) -> list[int]:
+        """All that know this session. 0: the message manager itself, which remembers the last commit and watches."""
         links = (*self._producers.values(), *self._consumers.values())
         identities = dict.fromkeys(link.destination for link in links if link.destination)
         identities |= dict.fromkeys(self._streams.destinations())
-        if (self.is_transacted or self._watches) and isinstance(frame, frames.SessionEnded):
-            identities[0] = None  # the message manager itself remembers the last commit, and the watches
-        return [ToBus(self.identity, identity, frame) for identity in identities]
+        if self.is_transacted or self._watches:
+            identities[0] = None
+        return list(identities)
+
+    def ended(self, *, closed: bool) -> list[Command]:
+        """To be told to every destination that knows this session, behind all that it was sent before."""
+        frame = frames.SessionEnded(closed)
+        return [ToBus(self.identity, identity, frame) for identity in self.destinations()]
 
     def stall(self, stalled: bool) -> list[Command]:
         """The connection takes no more (or does again): consumers of this session are passed over."""
         self._stalled = stalled
-        told = self.tell_destinations(frames.Stall(stalled)) if self._consumers else []
-        return told + self._ask_next()
+        told = dict.fromkeys(link.destination for link in self._consumers.values() if link.destination)
+        return [*(ToBus(self.identity, d, frames.Stall(stalled)) for d in told), *self._ask_next()]
 
     def forget_waiting(self) -> None:
         """The session ends: what waits in it waits no longer."""

@@ -55,7 +55,7 @@ class StreamLinks:
     def destinations(self) -> list[int]:
         """Where this session has streams; 0 is the message manager itself."""
         found = [link.destination for link in self._links.values() if link.destination]
-        return [*found, 0] if self._readers.have_browsed else found
+        return [*found, *self._readers.destinations()]
 
     # -- from the client -----------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ class Reader:
     record: StreamRecord
     following: int  # the next fragment to be sent
     limit: int
+    route: int  # the destination over which it was asked for; 0: it is found by name
     is_reading: bool = False
 
 
@@ -60,8 +61,9 @@ class ReadingStreams:
         if not 0 <= frame.first < record.fragments:
             raise RemoteProtocolError("bad-fragment", f"fragment {frame.first} of {record.fragments}")
         reader = Reader(
-            session, frame.reader, frame.attachment, destination, frame.position, record, frame.first, frame.limit
-        )
+            session, frame.reader, frame.attachment, destination, frame.position, record, frame.first, frame.limit,
+            route=destination if frame.consumer >= 0 else 0,
+        )  # fmt: skip
         self._readers.setdefault(session, numbers)[frame.reader] = reader
         self._by_stream.setdefault(record.identity, {})[reader] = None
         return self._pump(reader)
@@ -78,9 +80,10 @@ class ReadingStreams:
         if reader is not None:
             self._end(reader)
 
-    def session_ended(self, session: bytes) -> None:
+    def session_ended(self, session: bytes, destination: int) -> None:
         for reader in list(self._readers.get(session, {}).values()):
-            self._end(reader)
+            if reader.route == destination:
+                self._end(reader)
 
     def stream_gone(self, identity: bytes) -> list[Command]:
         """The message that held it is settled: who still reads is told so."""

@@ -11,7 +11,7 @@ that the message manager and its destinations make, and when:
     settled        `release` with the ranges, `release_all` when the log is trimmed: for the same group, too
     removed        `forget`
     any write      `take_gone` when it is asked for, `delete` with that when it is durable
-    session ended  `session_ended`, also for destination 0
+    session ended  `session_ended`, for each destination, also 0: the session may be back at another one already
 
 This machine knows nothing of consumers: whether a reader may read is the destination's to say.
 """
@@ -111,9 +111,9 @@ class Streams:
             return [refused(session, frame, "no-stream", f"the message at position {frame.position} has no stream")]
         return list(self._reading.open(session, frame, destination, record))
 
-    def session_ended(self, session: bytes, *, closed: bool, now: float) -> list[Command]:
-        self._reading.session_ended(session)
-        return list(self._writing.session_ended(session, closed=closed, now=now))
+    def session_ended(self, session: bytes, destination: int, *, closed: bool, now: float) -> list[Command]:
+        self._reading.session_ended(session, destination)
+        return list(self._writing.session_ended(session, destination, closed=closed, now=now))
 
     # -- the disk ------------------------------------------------------------------------------------
 

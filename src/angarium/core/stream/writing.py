@@ -140,9 +140,11 @@ class WritingStreams:
         stream = self._by_number.get(session, {}).get(number)
         return [] if stream is None else self._leave(stream)
 
-    def session_ended(self, session: bytes, *, closed: bool, now: float) -> list[Command]:
+    def session_ended(self, session: bytes, destination: int, *, closed: bool, now: float) -> list[Command]:
         commands: list[Command] = []
         for stream in list(self._by_number.get(session, {}).values()):
+            if stream.destination != destination:
+                continue
             if closed:
                 commands += self._leave(stream)
             else:
