@@ -2,6 +2,8 @@
 nothing is left of any of them in the end.
 Method: senders and receivers that know the hash of each stream, faults of the kinds that the seed draws, then peace.
 Replay one: pytest -k 'trouble[17]'."""
+from dataclasses import replace
+
 import pytest
 
 from angarium.core.destination.administration import describe
@@ -9,7 +11,7 @@ from angarium.sim.checkers import left_in_memory, left_on_disk
 from angarium.sim.faults import Faults
 from angarium.sim.messages import Violation
 from angarium.sim.streaming import StreamReceiver, StreamSender
-from angarium.sim.world import World, draw_settings
+from angarium.sim.world import World, WorldSettings, draw_settings
 from tests.simulation.stories import quiet_world
 
 SEEDS = 60
@@ -33,10 +35,19 @@ def leave_and_check(world: World, *, patience_s: float) -> None:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_streams_arrive_as_sent_through_any_trouble(seed: int) -> None:
-    world = World(seed, draw_settings(seed))
+    send_and_receive(seed, draw_settings(seed))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_streams_go_on_when_the_message_manager_restarts_alone(seed: int) -> None:
+    send_and_receive(seed, replace(draw_settings(seed), faults=("manager-crash", "manager-crash-at-a-sync")))
+
+
+def send_and_receive(seed: int, settings: WorldSettings) -> None:
+    world = World(seed, settings)
     senders = [StreamSender(world.client(f"s{n}"), world.chance(f"s{n}"), "files", streams=8) for n in range(2)]
     receivers = [StreamReceiver(world.client(f"r{n}"), world.chance(f"r{n}"), "files") for n in range(2)]
-    faults = Faults(world, world.chance("faults"))
+    faults = Faults(world, world.chance("faults"), settings.faults)
     world.clock.run_until(world.settings.trouble_s)
     faults.stop()
     for receiver in receivers:

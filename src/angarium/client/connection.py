@@ -245,7 +245,7 @@ class Connection:
         if future is None or future.done():  # given up by the application
             return
         if isinstance(command, events.RequestLost):
-            future.set_exception(Unavailable(f"the connection was lost before the reply came: {command.reason}"))
+            future.set_exception(Unavailable(command.reason))
         elif command.code:
             future.set_exception(Rejected(command.code, command.reason))
         else:

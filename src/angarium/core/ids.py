@@ -44,6 +44,11 @@ class GlobalIds:
         return identity.to_bytes(GLOBAL_ID_BYTES, "big")
 
 
+def counter_of(identity: bytes) -> int:
+    """What tells it from others of the same incarnation."""
+    return int.from_bytes(identity, "big") & ((1 << COUNTER_BITS) - 1)
+
+
 def group_of(destination: int) -> int:
     """The number of the replica group that has the destination of this id."""
     return destination >> DESTINATION_BITS

@@ -1,6 +1,7 @@
 """A broker in virtual time: the machines of `node/broker.py`, on a simulated network, bus and disk.
 
 It starts from what the disk holds, dies without a word (`crash`) or with a goodbye (`shut_down`), and may start again.
+Its message manager may also die alone (`crash_manager`), as in a cluster: connections and client manager live on.
 Everything that passes between its parts is shown to the ledger, which knows what was promised.
 """
 from collections import deque
@@ -12,22 +13,19 @@ from typing import Protocol
 
 from angarium.core.destination import events as mm
 from angarium.core.destination.message_manager import MessageManager
-from angarium.core.destination.restoring import StoredState
 from angarium.core.errors import RemoteProtocolError
 from angarium.core.session import events as cm
 from angarium.core.session.client_manager import ClientManager
-from angarium.core.storage import Table
-from angarium.core.stream.events import FileEvent, StreamSettings
-from angarium.core.stream.table import held_streams
+from angarium.core.stream.events import StreamSettings
 from angarium.core.wire.codec import FrameParser, encode_head
 from angarium.core.wire.frames import Frame
 from angarium.node.identity import take_up_identity
 from angarium.sim.bus import SimBus
 from angarium.sim.clock import Clock, Timer
 from angarium.sim.disk import SimDisk
+from angarium.sim.manager import SimManager, brief
 from angarium.sim.network import Link, Network
 from angarium.sim.trace import Trace
-from angarium.store.interface import Damaged, Store
 
 WALL_MS_AT_ZERO = 1_700_000_000_000.0
 _NODE_CHANCE = 7  # becomes the node's number
@@ -94,9 +92,27 @@ class SimBroker:
             return
         self.trace.note("broker", "loses power" if is_power_cut else "is killed")
         self.network.listen(None)
+        is_whole = not node.manager.is_dead
         node.die(client_after_s=8.0 if is_power_cut else self.settings.bus_delay_s_max)
-        self.witness.broker_stopped()  # while the disk still knows what it is about to lose
+        if is_whole:
+            self.witness.broker_stopped()  # while the disk still knows what it is about to lose
+            self.disk.crash(keeps_staged=keeps_staged)
+
+    def crash_manager(self, *, keeps_staged: bool = False) -> None:
+        """The message manager's process is killed; the rest of the broker lives on."""
+        if self.node is None or self.node.manager.is_dead:
+            return
+        self.trace.note("broker", "loses its message manager")
+        self.node.lose_manager()
+        self.witness.broker_stopped()
         self.disk.crash(keeps_staged=keeps_staged)
+
+    def start_manager(self, *, notice_s: float = 0.0) -> None:
+        """Another one on the same disk; the client manager hears of it a little later."""
+        if self.node is not None and self.node.manager.is_dead:
+            self.trace.note("broker", "has another message manager")
+            self.witness.broker_started()
+            self.node.start_manager(notice_s=notice_s)
 
     def shut_down(self) -> None:
         node, self.node = self.node, None
@@ -104,9 +120,11 @@ class SimBroker:
             return
         self.trace.note("broker", "shuts down")
         self.network.listen(None)
+        is_whole = not node.manager.is_dead
         node.say_goodbye()
-        self.disk.shut_down()
-        self.witness.broker_stopped()
+        if is_whole:
+            self.disk.shut_down()
+            self.witness.broker_stopped()
 
 
 class Node:
@@ -120,18 +138,14 @@ class Node:
         self._disk = broker.disk
         self._links: dict[int, Link] = {}
         self._parsers: dict[int, FrameParser] = {}
-        self._commands: deque[mm.Command] = deque()
-        self._is_running = False
-        self._runs = 0
         self._paused_until = 0.0
         self._backlog: deque[Callable[[], None]] = deque()
         self._is_dead = False
         self._timer: Timer | None = None
         settings = broker.settings
-        state = load(self._disk.open(self))
-        state.stream_files = self._disk.stream_files.open(self, held_streams(state.streams))
+        self.manager = self._new_manager()
         wall_ms = int(WALL_MS_AT_ZERO + self._clock.now * 1000)
-        identity = take_up_identity(state.node, site=0, wall_ms=wall_ms, chance=_NODE_CHANCE)
+        identity = take_up_identity(self.manager.stored.node, site=0, wall_ms=wall_ms, chance=_NODE_CHANCE)
         self._disk.commit_now(identity.operations)
         at_once = settings.answer_delay_s_max == 0.0
         self.bus = SimBus(
@@ -142,22 +156,45 @@ class Node:
         self.client_manager = ClientManager(
             settings.session, identity.ids, node="sim", incarnation=identity.incarnation
         )
-        self.message_manager = MessageManager(
-            settings.destination, settings.stream, wall_ms_at_zero=WALL_MS_AT_ZERO
-        )
-        self._run_mm(self.message_manager.restore(state, now=self._clock.now))
+        self.manager.begin()
         self._arm()
+
+    def _new_manager(self) -> SimManager:
+        return SimManager(
+            self._clock, self._trace, self._disk, self._broker.settings, self._witness,
+            wall_ms_at_zero=WALL_MS_AT_ZERO, enter=self._enter, answer=lambda command: self.bus.answer(command),
+            report=self._report,
+        )  # fmt: skip
+
+    @property
+    def message_manager(self) -> MessageManager:
+        return self.manager.machine
 
     @property
     def is_idle(self) -> bool:
-        return self.bus.is_idle and not self._backlog and self._clock.now >= self._paused_until
+        is_whole = not self.manager.is_dead and not self.bus.is_severed
+        return is_whole and self.bus.is_idle and not self._backlog and self._clock.now >= self._paused_until
 
     def check(self) -> None:
-        if self._broker.settings.check_every:
-            self.message_manager.check()
+        self.manager.check()
+
+    def lose_manager(self) -> None:
+        self.manager.die()
+        self.bus.sever()
+
+    def start_manager(self, *, notice_s: float) -> None:
+        self.manager = self._new_manager()
+        self.manager.begin()
+        self._clock.after(notice_s, partial(self._enter, partial(self._group_lost, self.manager)))
+        self._arm()
+
+    def _group_lost(self, manager: SimManager) -> None:
+        if manager is self.manager and not manager.is_dead:
+            self.bus.join()
+            self._tell_cm(cm.GroupLost(0))
 
     def die(self, *, client_after_s: float) -> None:
-        self.check()
+        self.manager.die()
         self._is_dead = True
         self.bus.cut()
         if self._timer is not None:
@@ -167,7 +204,7 @@ class Node:
         self._links.clear()
 
     def say_goodbye(self) -> None:
-        self.check()
+        self.manager.die()
         self._run_cm(self.client_manager.handle(cm.ShutDown("shutting down"), now=self._clock.now))
         self._is_dead = True
         self.bus.cut()
@@ -252,40 +289,16 @@ class Node:
             link.close(0, "the broker closed the connection")
             self._clock.after(0.0, lambda: self.lost(link, ""))
 
-    # -- the disk --------------------------------------------------------------------------------------
-
-    def written(self, tokens: list[int]) -> None:
-        for token in tokens:
-            self._enter(partial(self._tell_mm, mm.Written(token)))
-
-    def read_done(self, event: mm.BatchesRead | mm.DelayedRead) -> None:
-        self._enter(partial(self._tell_mm, event))
-
-    def files_told(self, event: FileEvent) -> None:
-        self._enter(partial(self._tell_mm, event))
-
-    def writes_blocked(self, reason: str) -> None:
-        self._enter(partial(self._tell_mm, mm.WritesBlocked(reason) if reason else mm.WritesUnblocked()))
-
     # -- machines --------------------------------------------------------------------------------------
 
     def _tell_cm(self, event: cm.Event) -> None:
         self._run_cm(self.client_manager.handle(event, now=self._clock.now))
 
-    def _tell_mm(self, event: mm.Event) -> None:
-        self._run_mm(self.message_manager.handle(event, now=self._clock.now))
-
     def _on_bus(self, event: mm.FromSession) -> None:
-        self._enter(partial(self._from_bus, event))
+        self._enter(partial(self.manager.frame, event))
 
     def _on_answer(self, event: cm.FromBus) -> None:
         self._enter(partial(self._tell_cm, event))
-
-    def _from_bus(self, event: mm.FromSession) -> None:
-        if self._trace.is_read:
-            self._trace.say("manager", f"<- {tail(event.session)} on {event.destination}: {brief(event.frame)}")
-        self._witness.to_manager(event)
-        self._tell_mm(event)
 
     def _on_timer(self) -> None:
         self._enter(self._tick)
@@ -293,7 +306,7 @@ class Node:
     def _tick(self) -> None:
         self._timer = None
         self._tell_cm(cm.Tick())
-        self._tell_mm(mm.Tick())
+        self.manager.tell(mm.Tick())
 
     def _run_cm(self, commands: list[cm.Command]) -> None:
         for command in commands:
@@ -307,39 +320,8 @@ class Node:
                 case mm.Report():
                     self._report(command)
 
-    def _run_mm(self, commands: list[mm.Command]) -> None:
-        """In the order in which they were given, also when running one leads to more."""
-        self._commands += commands
-        if self._is_running:
-            return
-        self._is_running = True
-        while self._commands:
-            match command := self._commands.popleft():
-                case mm.ToSession():
-                    self._witness.from_manager(command)
-                    self.bus.answer(command)
-                case mm.Write():
-                    if self._trace.is_read:
-                        self._trace.say("manager", f"write {command.token}: {_operations(command)}")
-                    self._disk.write(command)
-                case mm.Read():
-                    answer = self._disk.read(command)
-                    if answer is not None:
-                        self._tell_mm(answer)
-                case mm.ReadDelayed():
-                    self._disk.read_delayed(command)
-                case mm.Report():
-                    self._report(command)
-                case _:
-                    self._disk.stream_files.do(command)
-        self._is_running = False
-        self._runs += 1
-        every = self._broker.settings.check_every
-        if every and self._runs % every == 0:
-            self.message_manager.check()
-
     def _arm(self) -> None:
-        deadlines = (self.client_manager.deadline(), self.message_manager.deadline())
+        deadlines = (self.client_manager.deadline(), self.manager.deadline())
         at = min((d for d in deadlines if d is not None), default=None)
         if at is None or self._is_dead or (self._timer is not None and self._timer.at <= at):
             return
@@ -350,44 +332,3 @@ class Node:
     def _report(self, report: mm.Report) -> None:
         self._trace.note("broker", f"reports {report.code}: {report.text}")
         self._witness.reported(report)
-
-
-def load(store: Store) -> StoredState:
-    """The tables that the machines keep in memory."""
-    state = StoredState()
-    tables = {
-        Table.NODE: state.node,
-        Table.DESTINATION: state.destinations,
-        Table.LOG: state.logs,
-        Table.SUBSCRIPTION: state.subscriptions,
-        Table.PAGE: state.pages,
-        Table.PRODUCER: state.producers,
-        Table.ATTACHED: state.attached,
-        Table.STREAM: state.streams,
-        Table.DEDUPLICATION: state.deduplication,
-        Table.LAST_VALUE: state.last_values,
-        Table.TRANSACTION: state.transactions,
-    }
-    for table, records in tables.items():
-        for item in store.scan(table, b"", b"\xff" * 9, limit=1_000_000):
-            assert not isinstance(item, Damaged), "the simulator damages batches only"
-            records[item.key] = item.value
-    return state
-
-
-def brief(frame: Frame) -> str:
-    """A frame on one line, for people."""
-    fields = ", ".join(
-        tail(value) if isinstance(value, bytes) else repr(value)
-        for value in (getattr(frame, name) for name in frame.__struct_fields__)
-    )
-    return f"{type(frame).__name__}({fields})"
-
-
-def tail(identity: bytes) -> str:
-    return identity.hex()[-6:] or "new"
-
-
-def _operations(write: mm.Write) -> str:
-    names = [f"{type(operation).__name__} {operation.table.name}" for operation in write.operations]
-    return ", ".join(names) + (" (freeing)" if write.freeing else "")

@@ -3,10 +3,14 @@
 Towards the message manager each destination has its own queue, as in `runtime/bus.py`: in order within a destination,
 in any order between them. Towards the client manager there is one queue. In one process it is always empty: frames
 arrive at once. With `answer_delay_s_max` they take their time, as they will between two machines.
+
+A message manager that dies alone takes with it what is on its way to it. What it has sent may still arrive, also after
+the client manager knows of the new one, and always before what that one sends.
 """
 import struct
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from angarium.core.destination.events import FromSession, ToSession
@@ -36,6 +40,8 @@ class SimBus:
         self._manager_parser = FrameParser(frame_bytes_max=_FRAME_BYTES_MAX)
         self._session_parser = FrameParser(frame_bytes_max=_FRAME_BYTES_MAX)
         self._is_cut = False
+        self.is_severed = False  # there is no message manager, or it is not known yet that there is another one
+        self._severances = 0  # what was scheduled before the last one is void
 
     @property
     def is_idle(self) -> bool:
@@ -47,9 +53,23 @@ class SimBus:
         self._queues.clear()
         self._answers.clear()
 
+    def sever(self) -> None:
+        """The message manager is gone, and what was on its way to it. Of what it has sent, some is still to arrive."""
+        self.is_severed = True
+        self._severances += 1
+        self._queues.clear()
+        for _ in range(self._chance.randint(0, len(self._answers))):
+            self._answers.pop()
+
+    def join(self) -> None:
+        """From now on everything goes to the message manager that there is now."""
+        self.is_severed = False
+
     # -- from sessions to destinations ---------------------------------------------------------------
 
     def post(self, command: ToBus) -> None:
+        if self.is_severed:
+            return
         packed = _ENVELOPE.pack(command.session, command.destination) + encode(0, command.frame, command.payload)
         self._trace.mix(2, packed)
         waiting = self._queues.get(command.destination)
@@ -62,10 +82,10 @@ class SimBus:
     def _schedule(self, destination: int) -> None:
         # Mostly quick; sometimes a destination is busy and its queue waits its turn.
         delay_s = self._delay_s_max * self._chance.random() ** 4
-        self._clock.after(delay_s, lambda: self._serve(destination))
+        self._clock.after(delay_s, partial(self._serve, destination, self._severances))
 
-    def _serve(self, destination: int) -> None:
-        if self._is_cut:
+    def _serve(self, destination: int, severances: int) -> None:
+        if self._is_cut or severances != self._severances:
             return
         waiting = self._queues[destination]
         packed = waiting.popleft()
@@ -93,7 +113,7 @@ class SimBus:
         self._clock.after(self._answer_delay_s_max * self._chance.random() ** 4, self._serve_answer)
 
     def _serve_answer(self) -> None:
-        if self._is_cut:
+        if self._is_cut or not self._answers:
             return
         packed = self._answers.popleft()
         if self._answers:

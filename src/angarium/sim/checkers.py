@@ -198,6 +198,7 @@ def left_in_memory(node: Node) -> Iterator[str]:
     tables: dict[str, Sized] = {
         "writes": manager._writes, "reads": manager._reads, "timed": manager._timed,
         "connections": client_manager._connections, "sessions": client_manager._sessions,
+        "detached sessions": client_manager._detached,
     }  # fmt: skip
     yield from (f"{name}: {len(table)} left" for name, table in tables.items() if table)
     streams = manager.streams

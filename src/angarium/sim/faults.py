@@ -3,7 +3,7 @@
 Each run has a few kinds only (all kinds at once hide each other). `stop` heals everything: the broker runs, the disk
 has room and is quick, connections are accepted, and no more faults come.
 """
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Protocol
@@ -47,7 +47,8 @@ class Afflicted(Protocol):
 
 
 class Faults:
-    def __init__(self, world: Afflicted, chance: Random) -> None:
+    def __init__(self, world: Afflicted, chance: Random, kinds_wanted: Sequence[str] | None = None) -> None:
+        """`kinds_wanted`: these kinds of trouble; None: the seed draws them."""
         self._world = world
         self._chance = chance
         self._is_over = False
@@ -66,8 +67,11 @@ class Faults:
             "disk-error": (self._fail_disk, 1.5),
             "damage": (self._damage, 2.5),
             "client-crash": (self._crash_client, 2.0),
+            "manager-crash": (self._crash_manager, 1.5),
+            "manager-crash-at-a-sync": (self._crash_manager_at_a_sync, 2.0),
         }
-        self.kinds = [name for name in kinds if chance.random() < KINDS_CHANCE]
+        drawn = [name for name in kinds if chance.random() < KINDS_CHANCE]
+        self.kinds = drawn if kinds_wanted is None else list(kinds_wanted)
         for name in self.kinds:
             self._schedule(*kinds[name])
 
@@ -81,6 +85,7 @@ class Faults:
         world.disk.slowness = 1.0
         world.network.swallows_until = 0.0
         world.broker.start()
+        world.broker.start_manager()
 
     def _schedule(self, happen: Callable[[], None], mean_s: float) -> None:
         self._world.clock.after(self._chance.expovariate(1 / mean_s), partial(self._happen, happen, mean_s))
@@ -139,11 +144,24 @@ class Faults:
 
     def _crash_at_a_sync(self) -> None:
         """Die when the next group is about to be durable, or when it is and nobody has been told."""
+        self._at_a_sync(self._crash_broker)
+
+    def _at_a_sync(self, happen: Callable[[], None]) -> None:
         disk = self._world.disk
         if self._chance.random() < 0.5:
-            disk.before_sync = self._crash_broker
+            disk.before_sync = happen
         else:
-            disk.after_sync = self._crash_broker
+            disk.after_sync = happen
+
+    def _crash_manager(self) -> None:
+        """The message manager alone: clients keep their connections, and some sessions are opened again."""
+        broker, chance = self._world.broker, self._chance
+        broker.crash_manager(keeps_staged=chance.random() < 0.5)
+        notice_s = chance.choice((0.0, 0.01, 0.2)) * chance.random()
+        self._later(self._down_s(), partial(broker.start_manager, notice_s=notice_s))
+
+    def _crash_manager_at_a_sync(self) -> None:
+        self._at_a_sync(self._crash_manager)
 
     def _restart_broker(self) -> None:
         self._world.broker.shut_down()

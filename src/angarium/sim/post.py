@@ -42,7 +42,7 @@ class PostWorld(World):
         clients = chance.randint(2, 5)
         for number in range(clients):
             self._add_application(f"client-{number + 1}", self.settings.messages // clients)
-        return Faults(self, self.chance("faults"))
+        return Faults(self, self.chance("faults"), self.settings.faults)
 
     def _add_application(self, name: str, messages: int) -> None:
         chance = self.chance(f"application {name}")

@@ -46,7 +46,7 @@ class SimSession:
         prefetch: int = 10, start: Start = Start.NEXT, selector: str = "", shared: bool = False,
     ) -> "SimConsumer":  # fmt: skip
         self._consumer_last += 1
-        consumer = SimConsumer(self, self._consumer_last, destination, kind, subscription)
+        consumer = SimConsumer(self, self._consumer_last, destination, kind, subscription, prefetch)
         self.consumers[consumer.number] = consumer
         request = events.OpenConsumer(
             self.number, consumer.number, destination, kind, prefetch, subscription, start, selector, shared
@@ -170,13 +170,15 @@ class SimProducer:
 
 class SimConsumer:
     def __init__(
-        self, session: SimSession, number: int, destination: str, kind: DestinationKind, subscription: str
-    ) -> None:
+        self, session: SimSession, number: int, destination: str, kind: DestinationKind, subscription: str,
+        prefetch: int,
+    ) -> None:  # fmt: skip
         self.session = session
         self.number = number
         self.destination = destination
         self.kind = kind
         self.subscription = subscription
+        self._prefetch_max = prefetch  # the highest ever
         self.in_hands = RangeSet()  # arrived, and neither settled nor lost
         self.received: list[int] = []  # positions, in the order of arrival
         self.lost: list[Range] = []
@@ -214,6 +216,7 @@ class SimConsumer:
 
     def set_prefetch(self, prefetch: int) -> None:
         if not self.is_ended and not self.is_closing and not self.session.is_closing:
+            self._prefetch_max = max(self._prefetch_max, prefetch)
             self.session.client.handle(events.SetPrefetch(self.session.number, self.number, prefetch))
 
     def close(self, *, unsubscribe: bool = False) -> None:
@@ -245,6 +248,9 @@ class SimConsumer:
                 ranges = RangeSet((at, at + 1) for at in positions)
                 for part in ranges:
                     self.in_hands.add(*part)
+                if self.in_hands.count > self._prefetch_max:
+                    held = f"{self.in_hands.count} positions, with a prefetch of {self._prefetch_max} at most"
+                    raise Violation("nobody holds more than it asked for", f"{self.destination}: {held}")
                 for part in ranges:
                     if self.on_arrival is not None:
                         self.on_arrival(self, *part)

@@ -91,7 +91,7 @@ class TradeWorld(World):
         for number in range(chance.randint(1, 2)):
             self.clock.after(late_s, partial(self._add_receiver, f"buyer-{number + 1}"))
         self._look_at_rest()
-        return Faults(self, self.chance("faults"))
+        return Faults(self, self.chance("faults"), self.settings.faults)
 
     def _look_at_rest(self) -> None:
         if self.broker.is_idle:

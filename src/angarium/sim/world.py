@@ -53,6 +53,8 @@ class WorldSettings:
     bus_delay_s_max: float = 0.02
     answer_delay_s_max: float = 0.0
     check_every: int = 16
+    # Kinds of trouble; None: the seed draws them.
+    faults: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ class World:
         clients = chance.randint(2, 5)
         for number in range(clients):
             self._add_application(f"client-{number + 1}", self.settings.messages // clients)
-        return Faults(self, self.chance("faults"))
+        return Faults(self, self.chance("faults"), self.settings.faults)
 
     def _add_application(self, name: str, messages: int) -> None:
         chance = self.chance(f"application {name}")

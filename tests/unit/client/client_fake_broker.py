@@ -194,6 +194,7 @@ class FakePeer:
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker
         self.sessions: dict[int, Session] = {}
+        self.detached: set[int] = set()  # sessions that their client has to open again
         self.received: list[frames.Frame] = []
         self.keep_received = False
         self._output: list[bytes] = []
@@ -217,10 +218,24 @@ class FakePeer:
 
     # -- frames ----------------------------------------------------------------------------------
 
+    def detach(self) -> None:
+        """What is unanswered never will be; each session keeps what it holds."""
+        for number in self.sessions:
+            self.send(number, frames.SessionDetached("detached"))
+        self.detached |= self.sessions.keys()
+        self.sessions.clear()
+
     def receive(self, received: Received) -> None:
         number, frame, payload, _ = received
         if self.keep_received:
             self.received.append(frame)
+        if number in self.detached:
+            if isinstance(frame, frames.SessionClose | frames.SessionOpen):
+                self.detached.remove(number)
+            if isinstance(frame, frames.SessionClose):
+                self.send(number, frames.SessionClosed())
+            if not isinstance(frame, frames.SessionOpen):
+                return
         match frame:
             case frames.Hello():
                 self.send(0, self.broker.welcome)

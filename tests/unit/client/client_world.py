@@ -58,7 +58,9 @@ class Application:
 
 
 class World:
-    def __init__(self, seed: int, *, consumers: int = 1, crashes: bool = True, expires: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, consumers: int = 1, crashes: bool = True, expires: bool = False, detaches: bool = False
+    ) -> None:
         self.random = Random(seed)
         self.broker = FakeBroker(commits=False, unconfirmed_bytes_max=self.random.choice([2_000, 1 << 20]))
         self.machine = ConnectionMachine(
@@ -72,6 +74,7 @@ class World:
         self.faults = True
         self.crashes = crashes
         self.expires = expires
+        self.detaches = detaches
         self.link: Link | None = None
         self.dialling = False
         self.sent: dict[int, list[bytes]] = {1: [], 2: []}
@@ -80,6 +83,7 @@ class World:
         self.ended: list[events.Command] = []
         self.outcomes = [0, 0, 0, 1, 2] + [-1] * self.random.choice([1, 20])  # -1: keep it for now
         self.cuts = 0
+        self.detached = 0
         self.bytes_lost = 0
         self.do(events.OpenConnection())
         self.do(events.OpenSession(1))
@@ -175,6 +179,9 @@ class World:
         if self.expires and self.link is None and self.random.random() < 0.2:
             self.broker.expire()
             self.broker.steal("orders", self.random.choice([1, 5, 50]))
+        if self.detaches and self.link is not None and self.random.random() < 0.08:
+            self.link.peer.detach()
+            self.detached += 1
         if draw < 0.03 and self.link is not None:
             self.cut()
         elif draw < 0.05 and self.crashes:

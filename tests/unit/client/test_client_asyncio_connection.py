@@ -30,6 +30,32 @@ def test_requests(run: Runner) -> None:
     run(main())
 
 
+def test_sessions_that_are_detached_are_a_delay_and_nothing_else(run: Runner) -> None:
+    async def main() -> None:
+        changes: list[bool] = []
+        async with serving() as server, angarium.connect(server.address) as connection:
+            connection.on_change = lambda: changes.append(connection.is_connected)
+            async with connection.session() as session, session.consume("orders", prefetch=3) as consumer:
+                for number in range(20):
+                    if number % 4 == 0:
+                        server.broker.peers[0].detach()
+                        server.write_all()
+                    sending = session.send("orders", b"%d" % number)
+                    message = await anext(consumer)
+                    await sending
+                    assert message.body == b"%d" % number and not message.redelivered
+                    if number % 7 == 0:
+                        server.broker.peers[0].detach()
+                        server.write_all()
+                    await message.settle()
+                await session.sync()
+            assert server.broker.log("orders").subscriptions[""].settled.count == 20
+            assert len(server.broker.peers) == 1 and connection.is_connected
+            assert changes == [] and server.broker.violations == []
+
+    run(main())
+
+
 def test_nobody_there(run: Runner) -> None:
     async def main() -> None:
         async with serving() as server:

@@ -57,6 +57,18 @@ def test_one_consumer_gets_everything_once(seed: int) -> None:
     assert application.lost_count == 0
 
 
+@pytest.mark.parametrize("crashes", [False, True], ids=["", "crashes"])
+@pytest.mark.parametrize("seed", range(40))
+def test_sessions_that_are_detached_lose_and_repeat_nothing(seed: int, crashes: bool) -> None:
+    world = World(seed, crashes=crashes, detaches=True)
+    run(world)
+    [application] = world.applications.values()
+    log = world.broker.logs["orders"]
+    assert application.settled == RangeSet([(0, log.end)] if log.end else [])
+    assert application.lost_count == 0
+    assert world.detached
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_two_consumers_share_everything(seed: int) -> None:
     world = World(seed, consumers=2, crashes=False)

@@ -270,13 +270,23 @@ def test_requests_wait_for_the_connection_and_are_lost_with_it() -> None:
     bench.reach()
     assert bench.take_sent()[-1] == frames.Request(1, "node.status", {})
     bench.do(events.Disconnected("cut"))
-    assert bench.take_told()[-1] == events.RequestLost(1, "a:4560: cut")
+    assert bench.take_told()[-1] == events.RequestLost(1, "the connection was lost before the reply came: a:4560: cut")
     bench.do(events.Request(2, "node.status", {}))
     bench.tick_to(1.0)
     bench.reach()
     assert frames.Request(2, "node.status", {}) in bench.take_sent()
     bench.receive(frames.Reply(2, "no-such", "never heard of it"), session=0, payload=b"p")
     assert bench.told[-1] == events.RequestAnswered(2, "no-such", "never heard of it", None, b"p")
+
+
+def test_a_request_that_nobody_will_answer_is_lost_as_with_the_connection() -> None:
+    bench = Bench().ready().clear()
+    bench.do(events.Request(1, "destination.list", {}))
+    bench.receive(frames.Reply(1, "request-lost", "the message manager changed"), session=0)
+    assert bench.told == [events.RequestLost(1, "the message manager changed")]
+    bench.do(events.Request(2, "destination.list", {}))
+    bench.receive(frames.Reply(2, "", ""), session=0)
+    assert bench.told[-1] == events.RequestAnswered(2, "", "")
 
 
 def test_a_request_that_cannot_be_encoded_changes_nothing() -> None:

@@ -71,9 +71,20 @@ def closed_by_broker(node: Node) -> tuple[Client, int]:
     return client, number
 
 
+def detached(node: Node) -> tuple[Client, int]:
+    """As by GroupLost, and nobody else is."""
+    client, number = opened(node)
+    manager = node.client_manager
+    connection = manager._connections[client.connection]
+    node._perform(manager._detach(connection, connection.sessions[number], 0))
+    assert client.received(frames.SessionDetached)
+    return client, number
+
+
 STATES: dict[str, Callable[[Node], tuple[Client, int]]] = {
     function.__name__: function
     for function in (
         greeting, connection_itself, no_session, session, locating, opening, opened, closing, closed_by_broker,
+        detached,
     )
 }  # fmt: skip

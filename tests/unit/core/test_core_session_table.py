@@ -14,31 +14,32 @@ from tests.unit.core.core_states import PRODUCER, STATES
 
 # U unexpected-frame, N not-open, I number-in-use, . taken
 TABLE = """
-                greeting connection_itself no_session session locating opening opened closing closed_by_broker
-Hello              .          U               N         U        U        U      U       U        U
-Ping               U          .               .         .        .        .      .       .        .
-Pong               U          .               .         .        .        .      .       .        .
-Goodbye            U          .               .         .        .        .      .       .        .
-SessionOpen        U          I               .         I        I        I      I       I        I
-SessionClose       U          N               N         .        .        .      .       .        .
-ProducerOpen       U          U               N         .        I        I      I       .        .
-Publish            U          U               N         N        N        N      .       N        .
-ProducerClose      U          U               N         N        .        .      .       N        .
-ConsumerOpen       U          U               N         .        I        I      I       I        .
-Credit             U          U               N         N        .        .      .       N        .
-Settle             U          U               N         N        .        .      .       N        .
-Recover            U          U               N         N        .        .      .       N        .
-ConsumerClose      U          U               N         N        .        .      .       N        .
-Request            U          .               N         .        .        .      .       .        .
-StreamOpen         U          U               N         .        .        .      .       .        .
-StreamFragment     U          U               N         N        N        N      N       N        N
-StreamClose        U          U               N         N        N        N      N       N        N
-StreamRead         U          U               N         N        N        .      .       .        .
-StreamCredit       U          U               N         .        .        .      .       .        .
-StreamReadEnd      U          U               N         .        .        .      .       .        .
-Watch              U          U               N         .        .        .      .       .        .
-WatchClose         U          U               N         .        .        .      .       .        .
-(any other)        U          U               N         U        U        U      U       U        U
+                greeting connection_itself no_session session locating opening opened closing closed_by_broker detached
+Hello              .          U               N         U        U        U      U       U        U           U
+Ping               U          .               .         .        .        .      .       .        .           .
+Pong               U          .               .         .        .        .      .       .        .           .
+Goodbye            U          .               .         .        .        .      .       .        .           .
+SessionOpen        U          I               .         I        I        I      I       I        I           .
+SessionClose       U          N               N         .        .        .      .       .        .           .
+ProducerOpen       U          U               N         .        I        I      I       .        .           .
+Publish            U          U               N         N        N        N      .       N        .           .
+ProducerClose      U          U               N         N        .        .      .       N        .           .
+ConsumerOpen       U          U               N         .        I        I      I       I        .           .
+Credit             U          U               N         N        .        .      .       N        .           .
+Settle             U          U               N         N        .        .      .       N        .           .
+Recover            U          U               N         N        .        .      .       N        .           .
+ConsumerClose      U          U               N         N        .        .      .       N        .           .
+Request            U          .               N         .        .        .      .       .        .           .
+Commit             U          U               N         U        U        U      U       U        U           .
+StreamOpen         U          U               N         .        .        .      .       .        .           .
+StreamFragment     U          U               N         N        N        N      N       N        N           .
+StreamClose        U          U               N         N        N        N      N       N        N           .
+StreamRead         U          U               N         N        N        .      .       .        .           .
+StreamCredit       U          U               N         .        .        .      .       .        .           .
+StreamReadEnd      U          U               N         .        .        .      .       .        .           .
+Watch              U          U               N         .        .        .      .       .        .           .
+WatchClose         U          U               N         .        .        .      .       .        .           .
+(any other)        U          U               N         U        U        U      U       U        U           U
 """
 CODES = {"U": "unexpected-frame", "N": "not-open", "I": "number-in-use", ".": ""}
 

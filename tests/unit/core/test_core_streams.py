@@ -390,7 +390,7 @@ def test_a_message_that_is_not_yet_due_holds_its_stream(restarts: bool) -> None:
     batch = message(identity, len(FULL) + 3)
     assert world.streams.refusal(QUEUE, batch) is None
     world.apply(world.streams.hold(QUEUE, batch))
-    world.perform(world.streams.session_ended(SENDER, closed=True, now=world.now))
+    world.perform(world.streams.session_ended(SENDER, QUEUE, closed=True, now=world.now))
     if restarts:
         world = world.restarted()
     world.advance(world.settings.unfinished_keep_s + 1)

@@ -42,6 +42,7 @@ SESSIONS_MAX = 1_000
 REQUESTS_MAX = 1_000
 # A Failure that may pass; every other one is final.
 RETRY_CODES = frozenset({"unavailable", "too-many-connections", "no-greeting"})
+REQUEST_LOST = "request-lost"  # a Reply that says that there will be none
 
 
 class State(Enum):
@@ -254,7 +255,7 @@ class ConnectionMachine:
                 session.disconnected(self._outlet)
                 self._forget_if_ended(session)
             for number in sorted(self._asked):
-                self._outlet.tell(events.RequestLost(number, loss))
+                self._outlet.tell(events.RequestLost(number, f"the connection was lost before the reply came: {loss}"))
             self._asked.clear()
             if self._policy.give_up_after_s is not None:
                 self._give_up_at = now + self._policy.give_up_after_s
@@ -423,4 +424,7 @@ class ConnectionMachine:
         if frame.number not in self._asked:
             raise RemoteProtocolError("bad-number", f"Reply to request {frame.number}, which was not asked")
         self._asked.remove(frame.number)
+        if frame.code == REQUEST_LOST:
+            self._outlet.tell(events.RequestLost(frame.number, frame.reason))
+            return
         self._outlet.tell(events.RequestAnswered(frame.number, frame.code, frame.reason, frame.result, payload))

@@ -1,10 +1,11 @@
 """One session: its producers and consumers, from opening through reconnections to its end.
 
-    OPENING --SessionOpened--> OPEN --disconnected--> OPENING ...
+    OPENING --SessionOpened--> OPEN --disconnected, SessionDetached--> OPENING ...
        └────────── CloseSession: both go on until all is confirmed and durable, then SessionClose --> ended
 
 A closing session takes no more messages and no more publishing, and still resumes after a reconnection: the
-application is owed its confirms. Frames for a producer or consumer that has ended here may still be on their way and
+application is owed its confirms. A session that the broker has detached is resumed on the same connection, exactly as
+on another one. Frames for a producer or consumer that has ended here may still be on their way and
 are ignored; numbers that never existed are violations.
 """
 from angarium.core.client import events, stream_events
@@ -224,6 +225,9 @@ class SessionWindow:
             raise RemoteProtocolError(
                 "unexpected-frame", f"session {self.number}: {type(frame).__name__} before SessionOpened"
             )
+        elif isinstance(frame, frames.SessionDetached):
+            self._on_detached(outlet)
+            return
         elif isinstance(frame, _PRODUCER_FRAMES):
             self._to_producer(frame, outlet)
         elif isinstance(frame, _CONSUMER_FRAMES):
@@ -257,6 +261,11 @@ class SessionWindow:
             consumer.open(outlet)
         self._streams.session_opened()
         self._watches.session_opened(outlet)
+
+    def _on_detached(self, outlet: Outlet) -> None:
+        self.disconnected(outlet)
+        if not self.is_ended:
+            self.open(outlet)
 
     def _on_closed(self, frame: frames.SessionClosed, outlet: Outlet) -> None:
         if not frame.code and not self._is_close_sent:

@@ -64,6 +64,7 @@ class MessageManager:
         self.destinations: dict[int, Destination] = {}
         self._by_name: dict[str, Destination] = {}
         self._number = number  # of the replica group that it is
+        self._own = (0, destination_id(number, 0))  # what is sent there is for the manager itself
         self._next_destination = destination_id(number, 1)
         self._token = 0
         self._writes: dict[int, PendingWrite] = {}
@@ -139,7 +140,7 @@ class MessageManager:
         match event:
             case FromSession(session, identity, frame, payload):
                 try:
-                    if identity == 0:
+                    if identity in self._own:
                         return self._own_frame(session, frame, payload, now)
                     return self._destination_frame(session, identity, frame, payload, now)
                 except RemoteProtocolError as error:

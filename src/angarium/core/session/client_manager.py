@@ -9,12 +9,16 @@ from an older one.
 
 A connection has an identity of its own, which its client repeats when it connects again: temporary destinations belong
 to it. A link that is still there under the same identity is taken for dead, and closed.
+
+When a replica group gets another message manager, the sessions that have to do with it are detached (`detached.py`):
+their clients open them again over the same connection, and nobody else is disturbed.
 """
 from dataclasses import dataclass, field
 
 from angarium.core.errors import RemoteProtocolError
-from angarium.core.ids import GLOBAL_ID_BYTES, GlobalIds, format_id
+from angarium.core.ids import GLOBAL_ID_BYTES, GlobalIds, destination_id, format_id, group_of
 from angarium.core.report import Level, Report
+from angarium.core.session.detached import Detached, DetachedSessions
 from angarium.core.session.events import (
     CloseConnection,
     Command,
@@ -24,6 +28,7 @@ from angarium.core.session.events import (
     Event,
     FramesReceived,
     FromBus,
+    GroupLost,
     InputRefused,
     SendFrame,
     SessionSettings,
@@ -62,6 +67,7 @@ class ClientManager:
         self._connections: dict[int, Connection] = {}
         self._sessions: dict[bytes, Session] = {}
         self._identities: dict[bytes, Connection] = {}
+        self._detached = DetachedSessions()
         self._heartbeat_at: float | None = None
         self._pings = 0
         self._turned_away = 0  # connections, since that was last reported
@@ -73,7 +79,7 @@ class ClientManager:
 
     @property
     def session_count(self) -> int:
-        return len(self._sessions) - len(self._connections)
+        return len(self._sessions) - len(self._connections) + len(self._detached)
 
     def deadline(self) -> float | None:
         return self._heartbeat_at
@@ -98,6 +104,8 @@ class ClientManager:
             case InputRefused(number, code, reason):
                 connection = self._connections.get(number)
                 return [] if connection is None else self._fail(connection, code, reason)
+            case GroupLost(group):
+                return self._sent(self._group_lost(group), now)
             case Tick():
                 return self._heartbeat(now)
             case ShutDown(reason):
@@ -172,6 +180,9 @@ class ClientManager:
                 return [*self._end(connection, closed=True), CloseConnection(connection.number)]
         session = connection.sessions.get(number)
         if session is None:
+            if self._detached.has(connection.number, number):
+                self._detached.drop(frame)
+                return []
             raise RemoteProtocolError("not-open", f"session {number} is not open")
         if number == 0 and not isinstance(frame, frames.Request):
             raise RemoteProtocolError("unexpected-frame", f"{type(frame).__name__} needs a session")
@@ -237,6 +248,8 @@ class ClientManager:
         for session in connection.sessions.values():
             del self._sessions[session.identity]
             commands += session.ended(closed=closed)
+        for detached in self._detached.take_all(connection.number):
+            commands += detached.closed() if closed else []
         if connection.identity:
             del self._identities[connection.identity]
             ended = frames.ClientEnded(connection.identity, closed)
@@ -267,11 +280,16 @@ class ClientManager:
     ) -> list[Command]:
         if number in connection.sessions:
             raise RemoteProtocolError("number-in-use", f"session {number} is open already")
-        if len(connection.sessions) > self._settings.sessions_max:
+        others = self._detached.count(connection.number) - self._detached.has(connection.number, number)
+        if len(connection.sessions) + others > self._settings.sessions_max:
             raise RemoteProtocolError("too-many-sessions", f"connection has sessions_max {self._settings.sessions_max}")
         if identity and len(identity) != GLOBAL_ID_BYTES:
             raise RemoteProtocolError("bad-frame", f"session identity of {len(identity)} bytes")
         commands = self._take_over(identity) if identity in self._sessions else []
+        self._detached.take(connection.number, number)
+        if (elsewhere := self._detached.find(identity)) is not None:
+            self._detached.take(elsewhere.connection, elsewhere.number)
+            commands.append(_taken(elsewhere.connection, elsewhere.number, identity))
         session = self._add_session(connection, number, identity or self._ids.next())
         session.is_transacted = transacted
         session.stall(connection.stalled)
@@ -285,20 +303,46 @@ class ClientManager:
             raise RemoteProtocolError("bad-frame", "the identity is that of a connection")
         session.forget_waiting()
         del self._connections[session.connection].sessions[session.number]
-        reason = f"session {format_id(identity)} goes on over another connection"
-        commands: list[Command] = [
-            SendFrame(session.connection, session.number, frames.SessionClosed("session-taken", reason))
-        ]
-        return commands + session.ended(closed=False)
+        return [_taken(session.connection, session.number, identity), *session.ended(closed=False)]
 
     def _close_session(self, connection: Connection, number: int) -> list[Command]:
+        closed = SendFrame(connection.number, number, frames.SessionClosed())
+        if (detached := self._detached.take(connection.number, number)) is not None:
+            return [*detached.closed(), closed]
         session = connection.sessions.get(number)
         if session is None or number == 0:
             raise RemoteProtocolError("not-open", f"session {number} is not open")
         session.forget_waiting()
         del connection.sessions[number], self._sessions[session.identity]
-        closed = SendFrame(connection.number, number, frames.SessionClosed())
         return [*session.ended(closed=True), closed]
+
+    # -- replica groups ----------------------------------------------------------------------------------
+
+    def _group_lost(self, group: int) -> list[Command]:
+        commands: list[Command] = []
+        for connection in self._connections.values():
+            own, *sessions = connection.sessions.values()
+            if connection.identity:  # its temporary destinations there wait for it
+                here = frames.ClientHere(connection.identity)
+                commands.append(ToBus(own.identity, destination_id(group, 0), here))
+            commands += own.lose_request()
+            for session in sessions:
+                if session.depends_on(group):
+                    commands += self._detach(connection, session, group)
+        return commands
+
+    def _detach(self, connection: Connection, session: Session, group: int) -> list[Command]:
+        """Whoever outlives the group hears that the session is cut off; those that are gone have nothing to hear."""
+        number, identity, destinations = session.number, session.identity, session.destinations()
+        session.forget_waiting()
+        del connection.sessions[number], self._sessions[identity]
+        self._detached.add(Detached(connection.number, number, identity, destinations))
+        reason = f"replica group {group} has another message manager"
+        ended = frames.SessionEnded(closed=False)
+        return [
+            SendFrame(connection.number, number, frames.SessionDetached(reason)),
+            *(ToBus(identity, d, ended) for d in destinations if d == 0 or group_of(d) != group),
+        ]
 
     # -- heartbeat -------------------------------------------------------------------------------------
 
@@ -319,3 +363,8 @@ class ClientManager:
         self._pings += 1
         silent = [c for c in self._connections.values() if c.greeted and now - c.sent_at >= half]
         return self._sent([SendFrame(c.number, 0, frames.Ping(self._pings)) for c in silent], now)
+
+
+def _taken(connection: int, number: int, identity: bytes) -> SendFrame:
+    reason = f"session {format_id(identity)} goes on over another connection"
+    return SendFrame(connection, number, frames.SessionClosed("session-taken", reason))

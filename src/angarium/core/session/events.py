@@ -45,6 +45,14 @@ class FromBus(msgspec.Struct, frozen=True):
     payload: bytes = b""
 
 
+class GroupLost(msgspec.Struct, frozen=True):
+    """The message manager of that replica group is another one now, which knows only what was stored. All that was
+    between us and the one before is void: nothing that it sent may follow this, and nothing that was sent to it may
+    reach the new one."""
+
+    group: int
+
+
 class Tick(msgspec.Struct, frozen=True): ...
 
 
@@ -53,8 +61,9 @@ class ShutDown(msgspec.Struct, frozen=True):
 
 
 Event = (
-    ConnectionOpened | FramesReceived | InputRefused | ConnectionStalled | ConnectionLost | FromBus | Tick | ShutDown
-)
+    ConnectionOpened | FramesReceived | InputRefused | ConnectionStalled | ConnectionLost | FromBus | GroupLost | Tick
+    | ShutDown
+)  # fmt: skip
 
 # -- commands --------------------------------------------------------------------------------------
 
@@ -73,7 +82,7 @@ class CloseConnection(msgspec.Struct, frozen=True):
 
 
 class ToBus(msgspec.Struct, frozen=True):
-    """Destination 0 is the message manager itself."""
+    """Destination 0 is the message manager itself; below the number of a replica group, that of this group."""
 
     session: bytes
     destination: int

@@ -10,15 +10,14 @@ could know that the broker had closed a producer or consumer is ignored: of thos
 highest number that no longer is, all below it. Anything else for a producer or consumer that is not open is the
 client's error.
 """
-from collections import deque
-
 from msgspec.structs import replace
 
 from angarium.core.errors import Rejected, RemoteProtocolError
-from angarium.core.ids import GlobalIds
-from angarium.core.names import check_name, temporary_name
-from angarium.core.session.events import AskNode, Command, SendFrame, SessionSettings, ToBus
+from angarium.core.ids import GlobalIds, group_of
+from angarium.core.names import check_name
+from angarium.core.session.events import Command, SendFrame, SessionSettings, ToBus
 from angarium.core.session.links import Asked, Link, LinkState, check_batch, check_producer, check_resume
+from angarium.core.session.requests import Requests
 from angarium.core.session.stream_links import FROM_BUS, FROM_CLIENT, StreamLinks
 from angarium.core.session.unconfirmed import Unconfirmed
 from angarium.core.session.waiting import WaitingBytes
@@ -65,8 +64,8 @@ class Session:
         self._forgotten = {True: -1, False: -1}
         self._unconfirmed = Unconfirmed()
         self._stalled = False
-        self._requests: deque[tuple[frames.Request, int]] = deque()  # not yet asked, with their bytes
-        self._is_asking = False
+        self._requests = Requests(identity, ids, waiting, requests_max=settings.requests_max)
+        self._committing = 0  # number of the commit that is not answered yet
 
     def destinations(self) -> list[int]:
         """All that know this session. 0: the message manager itself, which remembers the last commit and watches."""
@@ -91,9 +90,23 @@ class Session:
     def forget_waiting(self) -> None:
         """The session ends: what waits in it waits no longer."""
         links = [link for found in self._locating.values() for link in found.values()]
-        self._waiting.remove(sum(size for _, size in self._requests) + sum(link.waiting_bytes for link in links))
+        self._waiting.remove(sum(link.waiting_bytes for link in links))
         self._requests.clear()
         self._locating.clear()
+
+    def depends_on(self, group: int) -> bool:
+        """Whether anything of this session is at that replica group, or may be. What was asked of the message manager
+        itself may have been asked of any."""
+        if self._locating or self._watches or self._committing or self._requests.is_asking_manager:
+            return True
+        links = (*self._producers.values(), *self._consumers.values())
+        at_group = (link.state is not LinkState.CLOSED and group_of(link.destination) == group for link in links)
+        return any(at_group) or self._streams.depend_on(group)
+
+    def lose_request(self) -> list[Command]:
+        """Whoever was asked will not answer."""
+        lost = self._requests.lose()
+        return [] if lost is None else [self._to_client(lost), *self._ask_next()]
 
     # -- from the client -----------------------------------------------------------------------------
 
@@ -116,7 +129,8 @@ class Session:
             case frames.ConsumerClose(number):
                 return self._close_consumer(number, frame, size_bytes)
             case frames.Request():
-                return self._request(frame, size_bytes)
+                self._requests.add(frame, size_bytes, client=self.client)
+                return self._ask_next()
             case frames.Commit():
                 return self._commit(frame, payload)
             case frames.Watch() | frames.WatchClose():
@@ -132,32 +146,12 @@ class Session:
         posts, answers = self._watches.open(frame)
         return [*(ToBus(self.identity, 0, posted) for posted in posts), *map(self._to_client, answers)]
 
-    def _request(self, frame: frames.Request, size_bytes: int) -> list[Command]:
-        """One after the other, and none while the client does not read: answers may be long."""
-        limit = self._settings.requests_max
-        if len(self._requests) >= limit:
-            reason = f"session {self.number} has requests_max {limit:,} requests waiting; wait for answers"
-            raise RemoteProtocolError("too-many-requests", reason)
-        self._waiting.add(size_bytes)
-        self._requests.append((self._completed(frame), size_bytes))
-        return self._ask_next()
-
-    def _completed(self, frame: frames.Request) -> frames.Request:
-        """With whose it is and, for a temporary destination, the name: only nodes make ids."""
-        arguments = frame.arguments
-        if frame.command == "destination.create" and arguments.get("temporary"):
-            arguments = arguments | {"name": temporary_name(self._ids.next())}
-        return replace(frame, arguments=arguments, client=self.client)
-
     def _ask_next(self) -> list[Command]:
-        if self._is_asking or self._stalled or not self._requests:
-            return []
-        self._is_asking = True
-        request, size_bytes = self._requests.popleft()
-        self._waiting.remove(size_bytes)
-        if request.command.startswith("node."):
-            return [AskNode(self.identity, request)]
-        return [ToBus(self.identity, 0, request)]
+        return [] if self._stalled else list(self._requests.ask_next())
+
+    def _replied(self, frame: frames.Reply, payload: bytes) -> list[Command]:
+        reply = self._requests.replied(frame)
+        return [] if reply is None else [self._to_client(reply, payload), *self._ask_next()]
 
     def _check_free(self, links: dict[int, Link], number: int, what: str) -> None:
         known = links.get(number)
@@ -217,6 +211,7 @@ class Session:
         if at != len(payload):
             raise RemoteProtocolError("bad-frame", f"Commit {frame.number} has {len(payload) - at} bytes too many")
         settles = [(self._usable(self._consumers.get(number)), number, ranges) for number, ranges in frame.settles]
+        self._committing = frame.number
         commit = frames.TransactionCommit(frame.number, publishes, settles, self._attachment)
         return [ToBus(self.identity, 0, commit, payload)]
 
@@ -315,17 +310,19 @@ class Session:
                 link = self._producers.get(number)
                 if link is None or link.state is not LinkState.OPEN:
                     return []
-            case frames.Aborted(attachment=attachment):
+            case frames.Aborted(number, attachment=attachment):
                 if attachment != self._attachment:
                     return []  # it was sent over an earlier connection; sent again over this one, it may be committed
+                self._committing = 0 if number == self._committing else self._committing
             case frames.Settled(number) | frames.Recovered(number):
                 if number not in self._consumers:
                     return []
             case frames.WatchFound() | frames.WatchClosed():
                 return [self._to_client(frame)] if self._watches.is_for_client(frame) else []
             case frames.Reply():
-                self._is_asking = False
-                return [self._to_client(frame, payload), *self._ask_next()]
+                return self._replied(frame, payload)
+            case frames.Committed(number):
+                self._committing = 0 if number == self._committing else self._committing
             case frames.Located():
                 posted, refused = self._streams.located(frame) if not frame.existing else ([], [])
                 return [*self._located(frame), *posted, *map(self._to_client, refused)]

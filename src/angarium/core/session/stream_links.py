@@ -12,7 +12,7 @@ from enum import Enum
 from msgspec.structs import replace
 
 from angarium.core.errors import Rejected, RemoteProtocolError
-from angarium.core.ids import GLOBAL_ID_BYTES, GlobalIds
+from angarium.core.ids import GLOBAL_ID_BYTES, GlobalIds, group_of
 from angarium.core.names import check_name
 from angarium.core.session.events import ToBus
 from angarium.core.session.readers import Readers
@@ -56,6 +56,14 @@ class StreamLinks:
         """Where this session has streams; 0 is the message manager itself."""
         found = [link.destination for link in self._links.values() if link.destination]
         return [*found, *self._readers.destinations()]
+
+    def depend_on(self, group: int) -> bool:
+        """Whether a stream is at that replica group, or may be."""
+        at_group = (
+            link.state is State.LOCATING or (link.state is not State.CLOSED and group_of(link.destination) == group)
+            for link in self._links.values()
+        )
+        return any(at_group) or any(d == 0 or group_of(d) == group for d in self._readers.destinations())
 
     # -- from the client -----------------------------------------------------------------------------
 

@@ -67,7 +67,7 @@ class RequestAnswered:
 
 @dataclass(frozen=True, slots=True)
 class RequestLost:
-    """The connection went before the reply came: it may have been done or not."""
+    """The connection, or the way behind it, went before the reply came: it may have been done or not."""
 
     number: int
     reason: str

@@ -39,6 +39,8 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class SessionReady:
+    """After each opening, also when it was resumed."""
+
     session: int
     identity: bytes
 

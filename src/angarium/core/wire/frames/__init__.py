@@ -29,6 +29,7 @@ from angarium.core.wire.frames.connection import (
     Pong,
     SessionClose,
     SessionClosed,
+    SessionDetached,
     SessionOpen,
     SessionOpened,
     Welcome,
@@ -86,7 +87,7 @@ FRAMES: dict[int, type[Frame]] = {
     frame.kind: frame
     for frame in (
         Hello, Welcome, Ping, Pong, Goodbye, Failure,
-        SessionOpen, SessionOpened, SessionClose, SessionClosed,
+        SessionOpen, SessionOpened, SessionClose, SessionClosed, SessionDetached,
         ProducerOpen, ProducerOpened, Publish, Confirm, Refuse, Block, Unblock, ProducerClose, ProducerClosed,
         ConsumerOpen, ConsumerOpened, Credit, Deliver, Settle, Settled, ConsumerClose, ConsumerClosed,
         Recover, Recovered, Dropped,

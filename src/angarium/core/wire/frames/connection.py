@@ -65,6 +65,14 @@ class SessionOpened(Frame, frozen=True):
     identity: bytes
 
 
+class SessionDetached(Frame, frozen=True):
+    """The way to a message manager behind this session was lost: open the session again, as after a reconnection. What
+    the client sends in it before its SessionOpen is dropped; nothing comes for it before SessionOpened."""
+
+    kind = 14
+    reason: str = ""  # for people
+
+
 class SessionClose(Frame, frozen=True):
     """Ends producers and consumers; unsettled messages go back. The client has waited for its confirms before."""
 
