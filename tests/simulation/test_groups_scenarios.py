@@ -11,9 +11,9 @@ QUIET = Shape(voters=3, members=2, groups=((0, 1, 3),))
 
 
 def quiet(shape: Shape = QUIET, seed: int = 1) -> GroupsWorld:
-    """A cluster at rest."""
+    """A cluster at rest, its groups formed."""
     world = GroupsWorld(seed, shape, has_faults=False)
-    world.settle()
+    wait(world, lambda: len(world.groups()) == len(shape.groups) and not world.unsettled(), 8.0)
     return world
 
 
@@ -130,6 +130,17 @@ def test_a_dead_leader_is_replaced() -> None:
     assert wait(world, lambda: all(first.name not in names(world, node) for node in rest), 4.0) < 3.5
 
 
+def test_a_killed_leader_whose_connections_are_refused_is_replaced_at_once() -> None:
+    world = quiet()
+    first = leader(world)
+    term = max(world.ledger.leaders)
+    first.crash(keeps_first=False)
+    for node in world.alive():
+        node.tell(NeighbourLost(first.name, first.incarnation, True))
+    assert wait(world, lambda: max(world.ledger.leaders) > term, 1.5) < 0.6
+    assert wait(world, lambda: all(first.name not in names(world, node) for node in world.alive()), 2.0) < 1.5
+
+
 def test_a_paused_leader_that_resumes_acts_on_nothing_old() -> None:
     world = quiet()
     first = leader(world)
@@ -229,6 +240,59 @@ def test_voters_with_different_essential_parameters_found_nothing() -> None:
     world.clock.run_until(5)
     assert world.latest().index == 0
     assert [report.code for report in world.nodes["v0"].reports] == ["essential-differs"]
+
+
+def test_a_node_with_other_essential_parameters_is_turned_away() -> None:
+    world = quiet()
+    strange = world.nodes["m1"]
+    strange.crash(keeps_first=False)
+    strange.essential = b"other"
+    strange.start()
+    wait(world, lambda: not strange.is_alive, 3.0)
+    wait(world, lambda: "m1" not in names(world, leader(world)), 3.0)
+
+
+def test_a_single_voter_that_is_also_primary_restarts() -> None:
+    world = quiet(Shape(voters=1, members=2, groups=((0, 1, 2),)))
+    wait(world, lambda: len(world.ledger.confirmed.get("g0", ())) > 5, 5.0)
+    epoch = world.groups()["g0"].epoch
+    world.nodes["v0"].crash(keeps_first=False)
+    world.nodes["v0"].start()
+    wait(world, lambda: world.groups()["g0"].epoch > epoch, 5.0)
+    world.settle()
+
+
+# -- replica groups --------------------------------------------------------------------------------------------
+
+
+def test_a_dead_primary_is_replaced_by_the_next_in_rank() -> None:
+    world = quiet(Shape(voters=3, members=3, groups=((3, 4, 5),)))
+    before = world.groups()["g0"]
+    assert before.primary is not None and before.primary.node == "m0"
+    dead = world.nodes["m0"]
+    dead.crash(keeps_first=False)
+    leader(world).tell(NeighbourLost("m0", dead.incarnation, True))
+    assert wait(world, lambda: world.groups()["g0"].epoch > before.epoch, 2.0) < 0.5
+    after = world.groups()["g0"]
+    assert after.primary in before.in_sync[1:] and set(after.in_sync) == set(before.in_sync[1:])
+
+
+def test_a_group_whose_only_replica_lost_its_disk_waits_for_it_and_says_so() -> None:
+    world = quiet(Shape(voters=3, members=1, groups=((3,),)))
+    epoch = world.groups()["g0"].epoch
+    world.nodes["m0"].crash(keeps_first=False, loses_disk=True)
+    world.nodes["m0"].start()
+    world.clock.run_until(world.clock.now + 8)
+    assert world.groups()["g0"].epoch == epoch
+    assert "group-waits" in [report.code for report in leader(world).reports]
+
+
+def test_a_drained_node_is_primary_of_nothing_and_loses_nothing() -> None:
+    world = quiet(Shape(voters=3, members=3, groups=((3, 4, 5), (3, 4))))
+    number = world.nodes["v0"].request(d.DrainSet("m0", True))
+    wait(world, lambda: number in world.nodes["v0"].answers, 1.0)
+    wait(world, lambda: all(g.primary and g.primary.node != "m0" for g in world.groups().values()), 3.0)
+    assert all(len(group.in_sync) == len(group.members) for group in world.groups().values())
 
 
 # -- many ------------------------------------------------------------------------------------------------------

@@ -223,10 +223,12 @@ class GroupServices:
                         self._apply(data, index)
             case p.FeedPart():
                 subscription.heard(sender, now)
+                before = subscription.progress
                 state = subscription.part(message, self.state.index)
                 if state is not None:
                     self._jump(state)
-                self._heartbeat(sender, wants_feed=True)
+                if subscription.progress != before:  # else it would go on for ever, as fast as the network
+                    self._heartbeat(sender, wants_feed=True)
             case p.ToLeader(first_sender, forwarded):
                 if self._leadership is not None:
                     self._leadership.receive(first_sender, forwarded, self.state, now)

@@ -19,7 +19,7 @@ KIND_CHANCE = 0.3  # that a run has a certain kind of trouble
 
 
 class Faults:
-    def __init__(self, world: "GroupsWorld", chance: Random) -> None:
+    def __init__(self, world: "GroupsWorld", chance: Random, only: tuple[str, ...] = ()) -> None:
         self._world = world
         self._chance = chance
         self._is_over = False
@@ -45,7 +45,7 @@ class Faults:
             "copies": (self._change_copies, 2.0),
             "transfer": (self._transfer, 2.0),
         }
-        self.kinds = [name for name in kinds if chance.random() < KIND_CHANCE]
+        self.kinds = list(only) or [name for name in kinds if chance.random() < KIND_CHANCE]
         for name in self.kinds:
             self._repeat(*kinds[name])
         self._repeat(self._request, 0.4)

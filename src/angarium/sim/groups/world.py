@@ -61,8 +61,9 @@ def draw_shape(chance: Random) -> Shape:
 class GroupsWorld:
     def __init__(
         self, seed: int, shape: Shape | None = None, *, settings: GroupSettings = SETTINGS, is_traced: bool = False,
-        has_faults: bool = True,
+        has_faults: bool = True, kinds: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
+        """`kinds` of trouble; none: the seed draws them."""
         chance = Random(f"groups {seed}")
         self.seed = seed
         self.settings = settings
@@ -80,7 +81,7 @@ class GroupsWorld:
             self.clock.after(self._chance.random() * 0.3, self.nodes[name].start)
         self.clock.after(0.6, self._configure_groups)
         self.clock.after(WORK_S, self._work)
-        self.faults = Faults(self, Random(chance.random())) if has_faults else None
+        self.faults = Faults(self, Random(chance.random()), kinds) if has_faults else None
 
     def _make_nodes(self, shape: Shape) -> list[str]:
         names = [f"v{n}" for n in range(shape.voters)] + [f"s{n}" for n in range(shape.spares)]
