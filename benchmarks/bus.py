@@ -1,4 +1,4 @@
-"""How fast the bus is, and what it costs: python -m benchmarks.bus [--seconds 1.5]
+"""How fast the bus is, and what it costs: python -m benchmarks.bus
 
 One sender, one to three receivers, each a process of its own on this machine, over loopback. The same messages by
 multicast and over TCP links (once for each receiver), sealed and not. MB/s is what each receiver got; CPU is
@@ -16,7 +16,7 @@ from typing import Any
 
 import uvloop
 
-from angarium.core.bus.events import Delivered, MembersChanged
+from angarium.core.bus.events import BusSettings, Delivered, MembersChanged
 from angarium.core.errors import Unavailable
 from angarium.runtime.cluster_bus import (
     BusEvent,
@@ -33,9 +33,11 @@ _BATCH_BYTES = 1 << 16
 
 
 class Program:
-    def __init__(self, number: int, port: int, sealed: bool) -> None:
+    def __init__(self, number: int, port: int, sealed: bool, datagram_bytes: int) -> None:
         self.me = number.to_bytes(16, "big")
-        settings = ClusterBusSettings({0: BusLink("239.255.91.1", port, "127.0.0.1")}, sealed=sealed)
+        links = {0: BusLink("239.255.91.1", port, "127.0.0.1")}
+        bus = BusSettings(datagram_bytes_max=datagram_bytes)
+        settings = ClusterBusSettings(links, sealed=sealed, bus=bus)
         identity = NodeIdentity("bench", b"only for measuring", f"n{number}", self.me)
         self.bus = ClusterBus(settings, identity, self.happened)
         self.got_bytes = 0
@@ -93,8 +95,8 @@ class Program:
         }  # fmt: skip
 
 
-async def child(number: int, port: int, sealed: bool) -> None:
-    program = Program(number, port, sealed)
+async def child(number: int, port: int, sealed: bool, datagram_bytes: int) -> None:
+    program = Program(number, port, sealed, datagram_bytes)
     await program.bus.start()
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -104,9 +106,9 @@ async def child(number: int, port: int, sealed: bool) -> None:
 
 
 class Node:
-    def __init__(self, number: int, port: int, sealed: bool) -> None:
+    def __init__(self, number: int, *settings: int) -> None:
         self.incarnation = number.to_bytes(16, "big").hex()
-        command = [sys.executable, "-m", "benchmarks.bus", "--child", json.dumps([number, port, sealed])]
+        command = [sys.executable, "-m", "benchmarks.bus", "--child", json.dumps([number, *settings])]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, do: str = "status", **arguments: Any) -> dict[str, Any]:
@@ -121,8 +123,9 @@ class Node:
         self.process.wait()
 
 
-def measure(*, receivers: int, size: int, multicast: bool, sealed: bool, seconds: float) -> str:
-    nodes = [Node(number, 45_000 + os.getpid() % 5_000, sealed) for number in range(1, receivers + 2)]
+def measure(*, receivers: int, size: int, multicast: bool, sealed: bool, seconds: float, datagram_bytes: int) -> str:
+    port = 45_000 + os.getpid() % 5_000
+    nodes = [Node(number, port, sealed, datagram_bytes) for number in range(1, receivers + 2)]
     try:
         sender, others = nodes[0], nodes[1:]
         for node in others:
@@ -162,19 +165,22 @@ def _until(condition: Any, seconds_max: float = 20.0) -> None:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--seconds", type=float, default=1.5)
-    options.add_argument("--child")
+    options.add_argument("--datagram-bytes", type=int, default=BusSettings().datagram_bytes_max)
+    options.add_argument("--receivers", type=int, nargs="+", default=[1, 2, 3])
+    options.add_argument("--child", help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.child:
         uvloop.run(child(*json.loads(chosen.child)))
         return
     conditions = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}"
-    print(f"{conditions}, {chosen.seconds:g} s each")
+    print(f"{conditions}, {chosen.seconds:g} s each, datagrams of {chosen.datagram_bytes:,} bytes")
     for size in (1_000, 64_000):
-        for receivers in (1, 2, 3):
+        for receivers in chosen.receivers:
             for multicast in (True, False):
                 for sealed in (True, False):
                     print(measure(
-                        receivers=receivers, size=size, multicast=multicast, sealed=sealed, seconds=chosen.seconds
+                        receivers=receivers, size=size, multicast=multicast, sealed=sealed, seconds=chosen.seconds,
+                        datagram_bytes=chosen.datagram_bytes,
                     ), flush=True)  # fmt: skip
 
 

@@ -100,7 +100,7 @@ class UdpSocket:
 
     def _send_segmented(self, run: list[bytes], address: Address) -> None:
         size = struct.pack("=H", len(run[0]))
-        self.socket.sendmsg([b"".join(run)], [(socket.IPPROTO_UDP, UDP_SEGMENT, size)], 0, address)
+        self.socket.sendmsg(run, [(socket.IPPROTO_UDP, UDP_SEGMENT, size)], 0, address)
 
     def receive(self) -> list[bytes]:
         """What has arrived: all of it, or as much as one turn allows."""
