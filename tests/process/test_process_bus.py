@@ -78,6 +78,23 @@ def test_a_stopped_receiver_is_put_out_told_and_comes_back(cluster: BusCluster) 
     wait_until(all_at([good, slow], sender, 20_101), "both get what follows")
 
 
+def test_a_sender_that_sleeps_through_its_exclusion_is_heard_no_more(cluster: BusCluster) -> None:
+    """It resumes, knows nothing, and goes on sending: nobody takes it."""
+    sender, *receivers = three(cluster)
+    sender.ask("send", channel=1, count=1_000_000, size=1_000)
+    wait_until(lambda: min(r.at(sender) for r in receivers) > 1_000, "it is sending")
+    os.kill(sender.process.pid, signal.SIGSTOP)
+    cluster.nodes.remove(sender)
+    cluster.change([], receivers)
+    wait_until(lambda: all(r.ask()["news"][-1][0] == "ended" for r in receivers), "the stream ends")
+    ends = {tuple(r.ask()["news"][-1]) for r in receivers}
+    delivered = [r.ask()["counters"]["delivered_messages"] for r in receivers]
+    os.kill(sender.process.pid, signal.SIGCONT)
+    cluster.nodes.append(sender)  # it has to be ended with the others
+    wait_until(lambda: all(r.ask()["counters"]["drops"].get("stranger", 0) > 3 for r in receivers), "it is a stranger")
+    assert len(ends) == 1 and [r.ask()["counters"]["delivered_messages"] for r in receivers] == delivered
+
+
 def test_a_node_that_is_started_again_is_another_one(cluster: BusCluster) -> None:
     sender, left, right = three(cluster)
     sender.ask("send", channel=1, count=10, size=100)

@@ -131,7 +131,8 @@ class SendReport(msgspec.Struct, frozen=True):
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """Messages `number`, `number + 1`, … of the sender's stream. A node that is sender and receiver gets its own."""
+    """Messages `number`, `number + 1`, … of the sender's stream. A node that is sender and receiver gets its own as it
+    sends them: of that stream it is told no beginning and no end."""
 
     channel: int
     sender: bytes
