@@ -3,6 +3,7 @@ import msgspec
 
 from angarium.core.destination.events import DelayedRead, DestinationSettings, ReadDelayed
 from angarium.core.wire.batch import MessageColumns
+from angarium.core.wire.frames import DestinationKind
 from tests.unit.core.core_manager import World
 
 
@@ -192,3 +193,36 @@ def test_what_becomes_durable_during_a_read_is_waited_for() -> None:
     assert consumer.bodies == [b"first"]
     world.advance(2.0)
     assert consumer.bodies == [b"first", b"second"]
+
+
+def test_a_delayed_message_goes_to_the_subscriptions_that_are_there_when_it_is_due() -> None:
+    """Different from 7.9, where those count that are there when it is sent."""
+    world = World()
+    topic = world.locate("t", DestinationKind.TOPIC)
+    early = world.consumer(topic, subscription="early")
+    columns = MessageColumns(dues_ms=[world.wall_ms + 5_000])
+    world.producer(topic).publish(b"later", columns=columns)
+    between = world.consumer(topic, subscription="between")
+    early.close(unsubscribe=True)
+    world.advance(5.1)
+    assert (early.bodies, between.bodies) == ([], [b"later"])
+
+
+def test_what_is_not_yet_due_is_not_browsed() -> None:
+    world = World()
+    queue = world.locate("q")
+    world.producer(queue).publish(b"now", b"later", columns=MessageColumns(dues_ms=[0, world.wall_ms + 5_000]))
+    assert sum(part["count"] for part in world.request("destination.browse", name="q").result["parts"]) == 1
+    world.advance(5.1)
+    assert sum(part["count"] for part in world.request("destination.browse", name="q").result["parts"]) == 2
+
+
+def test_a_due_time_counts_from_the_sending_and_not_from_the_commit() -> None:
+    """What a transaction sends carries the time at which it is due, whenever it is committed."""
+    world = World()
+    queue = world.locate("q")
+    consumer, producer = world.consumer(queue), world.producer(queue)
+    due_ms = world.wall_ms + 1_000
+    world.advance(3.0)
+    producer.publish(b"committed late", columns=MessageColumns(dues_ms=[due_ms]))
+    assert consumer.bodies == [b"committed late"]
