@@ -61,6 +61,7 @@ from angarium.runtime.multicast import Address, BusLink, BusSockets, SocketSetti
 
 # Services below this are the bus's own.
 SERVICE_MIN = 16
+_TIMER_S_MIN = 0.001
 _CARRY_SERVICE = 1
 _REPORT_SERVICE = 2
 _decode_links = msgspec.msgpack.Decoder(tuple[int, ...]).decode
@@ -294,6 +295,8 @@ class ClusterBus:
             self._timer.cancel()
             self._timer = None
         if due is not None:
+            # The loop's clock has no more than milliseconds: anything sooner would be asked for again and again.
+            due = max(due, self._loop.time() + _TIMER_S_MIN)
             self._timer, self._timer_at = self._loop.call_at(due, self._tick), due
 
     def _perform(self, command: Command) -> None:

@@ -67,7 +67,8 @@ class LinkConnection(asyncio.BufferedProtocol):
         limit = links.settings.record_bytes_max
         self._session = LinkSession(links.identity, challenge=challenge, dialer=dialer, record_bytes_max=limit)
         self._transport: asyncio.Transport | None = None
-        self._output: list[bytes] = []
+        self._output: list[bytes] = []  # of this turn of the loop
+        self._output_bytes = 0
         self._greeted = False
         self._timer: asyncio.TimerHandle | None = None
         self._heard_at = 0.0
@@ -140,7 +141,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
-        if transport.get_write_buffer_size() > self._links.settings.output_bytes_max:
+        if transport.get_write_buffer_size() + self._output_bytes > self._links.settings.output_bytes_max:
             return False
         self._write(self._session.seal(service, message, payload))
         return True
@@ -149,9 +150,10 @@ class LinkConnection(asyncio.BufferedProtocol):
         if not self._output:
             asyncio.get_running_loop().call_soon(self.flush)
         self._output.append(data)
+        self._output_bytes += len(data)
 
     def flush(self) -> None:
-        output, self._output = self._output, []
+        output, self._output, self._output_bytes = self._output, [], 0
         if self._transport is not None and output and not self._transport.is_closing():
             self._transport.writelines(output)
 

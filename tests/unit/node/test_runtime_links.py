@@ -127,6 +127,19 @@ def test_one_that_reads_nothing_blocks_and_then_is_refused() -> None:
     asyncio.run(story())
 
 
+def test_what_is_sent_in_one_turn_of_the_loop_is_bounded_too() -> None:
+    async def story() -> None:
+        one, two = Node(1, LinkSettings(output_bytes_max=5 << 20)), Node(2)
+        async with running(one, two):
+            one.links.dial("127.0.0.1", two.port)
+            await until(lambda: two.links.is_linked(one.me) and one.links.is_linked(two.me))
+            taken = [one.links.send(two.me, 20, b"", bytes(1 << 20)) for _ in range(10)]
+            assert taken == [True] * 5 + [False] * 5 or taken == [True] * 6 + [False] * 4
+            await until(lambda: len(two.records) == sum(taken))
+
+    asyncio.run(story())
+
+
 def test_silence_is_noticed() -> None:
     async def story() -> None:
         one, two = Node(1), Node(2)

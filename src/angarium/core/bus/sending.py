@@ -23,6 +23,7 @@ from angarium.core.errors import LocalProtocolError, Unavailable
 
 _STAMP_MASK = 0xFFFFFFFF
 _RTT_S_MAX = 10.0
+_TOGETHER = 32  # datagrams for which a stream that is held back by its pace waits
 
 
 class Receiver:
@@ -172,8 +173,9 @@ class SendStream:
         if not self.receivers:
             return None
         due = self._heartbeat_at
-        if self.next < min(self.end, self._limit()):
-            due = min(due, self.pace.ready_at(self._settings.datagram_bytes_max))
+        waiting = min(self.end, self._limit()) - self.next
+        if waiting > 0:  # not for every single one: they leave together
+            due = min(due, self.pace.ready_at(min(waiting, _TOGETHER) * self._settings.datagram_bytes_max))
         repair_at = self.repairs.due_at(self.budget)
         if repair_at is not None:
             due = min(due, repair_at)
