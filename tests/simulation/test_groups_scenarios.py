@@ -226,6 +226,21 @@ def test_voters_are_replaced_one_by_one() -> None:
     assert {voter.node for voter in world.latest().voters} == {"v1", "v2", "s0"}
 
 
+def test_a_voter_that_was_removed_while_it_was_away_hears_of_it() -> None:
+    """Nobody sends it the log any more, and by its own log it is still a voter."""
+    world = quiet()
+    away = other(world, leader(world))
+    away.crash(keeps_first=True)
+    wanted = tuple(name for name in ("v0", "v1", "v2") if name != away.name)
+    world.nodes["m0"].request(d.VotersWanted(("v0", "v1", "v2"), wanted))
+    wait(world, lambda: len(world.latest().voters) == 2, 5.0)
+    away.start()
+    wait(world, lambda: world.unsettled() == "", 8.0)
+    terms = dict(world.ledger.leaders)
+    world.clock.run_until(world.clock.now + 5)
+    assert world.ledger.leaders == terms
+
+
 @pytest.mark.parametrize("voters", [1, 5])
 def test_one_voter_works_alone_and_five_together(voters: int) -> None:
     world = quiet(Shape(voters=voters, members=1, groups=((0,),)))

@@ -19,6 +19,7 @@ import msgspec
 from angarium.core.errors import LocalProtocolError, Rejected, StorageCorrupt
 from angarium.core.groups import protocol as p
 from angarium.core.groups.changes import changes_between
+from angarium.core.groups.contacts import Contacts
 from angarium.core.groups.deciding import applied
 from angarium.core.groups.decisions import decode_decision
 from angarium.core.groups.events import (
@@ -26,7 +27,6 @@ from angarium.core.groups.events import (
     Event,
     FromReplica,
     JoinGroup,
-    LeaderChanged,
     Leave,
     LeaveGroup,
     MessageReceived,
@@ -64,17 +64,15 @@ class GroupServices:
         self._settings = settings
         self._jitter = jitter
         self._outbox = Outbox(record.name)
-        self._membership = Membership(record, essential, self._outbox, settings, self._to_leader)
         self._subscription = Subscription(record.name, seeds, settings, jitter)
+        self._contacts = Contacts(
+            record.name, record.incarnation, seeds, self._subscription, self._outbox, settings
+        )
+        self._membership = Membership(record, essential, self._outbox, settings, self._contacts.to_leader)
         self._raft: Raft | None = None
         self._feeder: Feeder | None = None
         self._founder: Founder | None = None
         self._leadership: Leadership | None = None
-        self._leader, self._term = "", 0  # as others told us, and we told the driver
-        self._seen: tuple[str, int] | None = None  # the leader and the term, as raft last said
-        self._leaderless_since = 0.0
-        self._beat_at = 0.0
-        self._turn = 0
         self._due: float | None = None
         self._is_started = False
         self._has_handed_over = False  # the leadership, since we are leaving
@@ -92,7 +90,7 @@ class GroupServices:
     @property
     def leader(self) -> str:
         """As far as this node knows; empty: none."""
-        return self._leader
+        return self._contacts.leader
 
     def deadline(self) -> float | None:
         return self._due
@@ -125,7 +123,7 @@ class GroupServices:
             case NeighbourFound(node):
                 pass  # it will be heard
             case FromReplica(message):
-                self._to_leader(message)
+                self._contacts.to_leader(message)
             case Requested(number, request):
                 membership.request(number, request)
                 membership.tick(self.state, now)
@@ -146,7 +144,7 @@ class GroupServices:
 
     def _start(self, records: Mapping[bytes, bytes], fresh_store: bytes, now: float) -> None:
         self._is_started = True
-        self._leaderless_since = self._beat_at = now
+        self._contacts.start(None, now)
         if not self._keeps_log:
             self._tick(now)
             return
@@ -164,6 +162,7 @@ class GroupServices:
         me = Voter(self.name, identity.store)
         raft = Raft(me, identity.cluster, term, log, self._outbox, self._settings, self._jitter, now=now)
         self._raft = raft
+        self._contacts.start(raft, now)
         self._feeder = Feeder(raft, self._outbox, self._settings)
         if self.name in self._seeds:
             self._founder = Founder(raft, self._seeds, self._essential, self._outbox, self._settings, now=now)
@@ -189,8 +188,8 @@ class GroupServices:
             self._raft.leader_lost(node, now)
         if self._leadership is not None:
             self._leadership.neighbour_lost(node, incarnation, is_refused=is_refused, now=now)
-        elif node != self._leader:
-            self._to_leader(p.LostReport(node, incarnation, is_refused))
+        elif node != self._contacts.leader:
+            self._contacts.to_leader(p.LostReport(node, incarnation, is_refused))
 
     # -- messages --------------------------------------------------------------------------------------
 
@@ -215,7 +214,7 @@ class GroupServices:
                 if self._leadership is not None:
                     self._leadership.receive(sender, message, self.state, now)
             case p.Beat():
-                self._beat(sender, message, now)
+                self._contacts.beat(sender, message, now)
             case p.Feed(first, decisions):
                 subscription.heard(sender, now)
                 for index, data in enumerate(decisions, first):
@@ -228,13 +227,12 @@ class GroupServices:
                 if state is not None:
                     self._jump(state)
                 if subscription.progress != before:  # else it would go on for ever, as fast as the network
-                    self._heartbeat(sender, wants_feed=True)
+                    self._contacts.heartbeat(sender, self.state, wants_feed=True)
             case p.ToLeader(first_sender, forwarded):
                 if self._leadership is not None:
                     self._leadership.receive(first_sender, forwarded, self.state, now)
             case p.FromLeader(term, for_replica):
-                if term >= self._highest_term():
-                    self._term = term
+                if self._contacts.is_current(term):
                     self._outbox.add(ToReplica(for_replica))
             case p.Ping(node, incarnation, nonce):
                 if (node, incarnation) == (self.name, self._membership.record.incarnation):
@@ -257,42 +255,6 @@ class GroupServices:
                 if self._founder is not None:
                     self._founder.answered(message, now)
 
-    def _highest_term(self) -> int:
-        return max(self._term, 0 if self._raft is None else self._raft.term)
-
-    def _beat(self, sender: str, beat: p.Beat, now: float) -> None:
-        self._subscription.beat(sender, beat, now)
-        if beat.term >= self._term and not self._is_led():
-            self._set_leader(beat.leader, beat.term, now)
-
-    def _is_led(self) -> bool:
-        """Raft tells us who leads."""
-        return self._raft is not None and self._raft.is_voter and self._raft.leader is not None
-
-    def _set_leader(self, leader: str, term: int, now: float) -> None:
-        if leader and not self._leader:
-            self._beat_at = now
-        if not leader and self._leader:
-            self._leaderless_since = now
-        if (leader, term) != (self._leader, self._term) and (leader or self._leader):
-            self._outbox.add(LeaderChanged(leader, term))
-        self._leader, self._term = leader, max(term, self._term)
-
-    def _to_leader(self, message: Message) -> None:
-        """To the leader, or through a voter."""
-        if self._leader:
-            to = self._leader
-        else:
-            others = [name for name in self._voter_names() if name != self.name]
-            if not others:
-                return
-            self._turn += 1
-            to = self._subscription.voter or others[self._turn % len(others)]
-        self._outbox.send_durable(to, message)
-
-    def _voter_names(self) -> tuple[str, ...]:
-        return tuple(voter.node for voter in self.state.voters) or self._seeds
-
     # -- time ------------------------------------------------------------------------------------------
 
     def _tick(self, now: float) -> None:
@@ -300,40 +262,11 @@ class GroupServices:
             self._founder.tick(now)
         if self._raft is not None:
             self._raft.tick(now)
-        self._send_heartbeats(now)
+        self._contacts.tick(self.state, now)
         self._membership.tick(self.state, now)
 
-    def _wants_feed(self, now: float) -> bool:
-        """Also a voter does that hears of no leader for long: it may have been removed while it was away."""
-        if self._raft is None or not self._raft.is_voter:
-            return True
-        return not self._leader and now >= self._leaderless_since + 3 * self._settings.election_s
-
-    def _send_heartbeats(self, now: float) -> None:
-        subscription = self._subscription
-        is_fed = self._wants_feed(now)
-        if is_fed and subscription.contact(now):
-            self._heartbeat(subscription.voter, wants_feed=True)
-        if now >= self._beat_at:
-            self._beat_at = now + self._settings.heartbeat_s
-            if self._leader and self._leader != self.name and not (is_fed and self._leader == subscription.voter):
-                self._heartbeat(self._leader, wants_feed=False)
-
-    def _heartbeat(self, to: str, *, wants_feed: bool) -> None:
-        incarnation = self._membership.record.incarnation
-        beat = p.Heartbeat(
-            self.name, incarnation, self.state.view_id, self.state.index, wants_feed, *self._subscription.progress
-        )
-        self._outbox.send(to, beat)
-
     def _next_due(self, now: float) -> float | None:
-        times = [self._membership.deadline(self.state)]
-        if self._leader and self._leader != self.name:
-            times.append(self._beat_at)
-        if self._wants_feed(now):
-            times.append(self._subscription.deadline())
-        elif not self._leader:
-            times.append(self._leaderless_since + 3 * self._settings.election_s)
+        times = [self._membership.deadline(self.state), self._contacts.deadline(now)]
         if self._founder is not None and not self.state.index:
             times.append(self._founder.deadline())
         if self._raft is not None:
@@ -387,10 +320,7 @@ class GroupServices:
             elif self._membership.is_left and not self._has_handed_over:
                 self._has_handed_over = True
                 raft.leading.transfer(None, now)
-        seen = ("" if raft.leader is None else raft.leader.node, raft.term) if raft.is_voter else None
-        if seen is not None and seen != self._seen:
-            self._set_leader(*seen, now)
-        self._seen = seen
+        self._contacts.see_raft(now)
 
     def _apply_committed(self) -> None:
         raft = self._raft
@@ -420,7 +350,7 @@ class GroupServices:
         old, self.state = self.state, state
         self._outbox.add(*changes_between(old, state))
         if state.voters != old.voters:
-            self._subscription.set_voters(tuple(voter.node for voter in state.voters))
+            self._contacts.set_voters(tuple(voter.node for voter in state.voters))
         if state.nodes is not old.nodes:
             self._membership.changed(state)
             if self._feeder is not None:

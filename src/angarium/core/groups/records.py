@@ -98,7 +98,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     settings: dict[str, Setting] = msgspec.field(default_factory=dict)
 
     def node(self, name: str) -> NodeRecord | None:
-        return next((node for node in self.nodes if node.name == name), None)
+        return _by_name(self.nodes).get(name)
 
     def is_here(self, name: str, incarnation: bytes) -> bool:
         node = self.node(name)
@@ -109,6 +109,21 @@ class State(msgspec.Struct, frozen=True, array_like=True):
 
     def but(self, **changes: Any) -> "State":
         return msgspec.structs.replace(self, **changes)
+
+
+# Views that were looked into lately, by name: a judge asks for many nodes of one view. Holds the views themselves, so
+# that an id is not given to another one meanwhile.
+_LOOKED_INTO_MAX = 64
+_looked_into: dict[int, tuple[tuple[NodeRecord, ...], dict[str, NodeRecord]]] = {}
+
+
+def _by_name(nodes: tuple[NodeRecord, ...]) -> dict[str, NodeRecord]:
+    found = _looked_into.get(id(nodes))
+    if found is None:
+        if len(_looked_into) >= _LOOKED_INTO_MAX:
+            del _looked_into[next(iter(_looked_into))]
+        found = _looked_into[id(nodes)] = (nodes, {node.name: node for node in nodes})
+    return found[1]
 
 
 _encode = msgspec.msgpack.Encoder().encode

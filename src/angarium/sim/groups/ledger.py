@@ -141,8 +141,8 @@ class Ledger:
 
     # -- replica groups ------------------------------------------------------------------------------
 
-    def configured(self, group: GroupConfiguration, history: History | None) -> None:
-        """`history`: what the primary's disk holds, if it is there."""
+    def configured(self, group: GroupConfiguration, histories: Mapping[Replica, History]) -> None:
+        """`histories`: what the disks of its replicas hold, as far as they are there."""
         key = (group.group, group.epoch)
         first = self.configurations.get(key)
         if first is not None:
@@ -159,7 +159,14 @@ class Ledger:
         confirmed = self.confirmed.get(group.group, ())
         if group.primary != before.primary:
             self.promotions += 1
-        if history is not None and history[: len(confirmed)] != confirmed:
+        history = None if group.primary is None else histories.get(group.primary)
+        if history is None:
+            return
+        for replica in group.in_sync:
+            other = histories.get(replica, ())
+            if history[: len(other)] != other:
+                raise Violation("the primary has all", f"{replica} has {other}, {group.primary} has {history}")
+        if history[: len(confirmed)] != confirmed:
             raise Violation("confirmed is kept", f"{group.primary} is primary with {history}, not with {confirmed}")
 
     def confirm(self, group: str, history: History) -> None:

@@ -120,12 +120,12 @@ class GroupsWorld:
         self.nodes[to].receive_replica(message)
 
     def configured(self, group: GroupConfiguration) -> None:
-        history = None
-        if group.primary is not None:
-            disk = self.nodes[group.primary.node].replica_disks.get(group.group)
-            if disk is not None and disk.store == group.primary.store:
-                history = disk.history
-        self.ledger.configured(group, history)
+        histories = {}
+        for replica in group.in_sync:
+            disk = self.nodes[replica.node].replica_disks.get(group.group)
+            if disk is not None and disk.store == replica.store:
+                histories[replica] = disk.history
+        self.ledger.configured(group, histories)
 
     def latest(self) -> State:
         """The newest state that any node has."""
