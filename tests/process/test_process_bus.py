@@ -56,7 +56,7 @@ def test_a_neighbour_that_is_killed_is_missed_at_once_and_its_stream_ends_alike(
     sender.process.kill()
     sender.process.wait()
     took_s = wait_until(lambda: all(len(r.ask()["neighbours"]) == 1 for r in receivers), "its neighbours know")
-    assert took_s < 1.0
+    assert took_s < 2.0, "at once, and not after a silence"
     cluster.nodes.remove(sender)
     cluster.change([], receivers)
     wait_until(lambda: all(r.ask()["news"][-1][0] == "ended" for r in receivers), "the stream ends")

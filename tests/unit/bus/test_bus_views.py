@@ -1,5 +1,7 @@
 """Goal: who is put out, who joins, and how a stream ends. Method: nodes joined by hand; some are cut off or die."""
 
+from dataclasses import replace
+
 import pytest
 
 from angarium.core.bus.events import (
@@ -143,6 +145,30 @@ def test_half_a_message_of_a_dead_sender_is_nobodys() -> None:
     bus.run(0.3)
     assert [receiver.got for receiver in receivers] == [[], []]
     assert all(StreamEnded(CHANNEL, sender.me, 1) in receiver.told for receiver in receivers)
+
+
+def test_ends_that_nobody_agrees_on_have_a_maximum() -> None:
+    bus = Bus(senders=3, receivers=2, settings=replace(SMALL, members_max=3))
+    senders, lonely = bus.senders, bus.receivers[0]
+    newcomers = [Node(number, replace(SMALL, members_max=3)) for number in (10, 11, 12)]
+    bus.nodes = [*senders, lonely]
+    bus.change([], bus.receivers, tell=[lonely])
+    assert len(lonely.machine.channels[CHANNEL].closings) == 3
+    bus.nodes = [*newcomers, lonely]
+    bus.change(newcomers, bus.receivers)
+    bus.run(0.1)
+    lonely.told.clear()
+    bus.change([], bus.receivers, tell=[lonely])
+    assert len(lonely.machine.channels[CHANNEL].closings) == 3
+    assert [c.sender for c in lonely.told if isinstance(c, StreamLost)] == [sender.me for sender in senders]
+
+
+def test_what_is_sent_to_nobody_is_counted() -> None:
+    bus = Bus()
+    sender = bus.senders[0]
+    bus.change([sender], [])
+    sender.send(b"x", b"y", now=bus.now)
+    assert sender.machine.counters.unheard_messages == 2 and sender.machine.number_next(CHANNEL) == 3
 
 
 def test_an_older_view_is_ignored() -> None:

@@ -118,6 +118,9 @@ class Channel:
                     commands += self._lose(closing.stream, "this node is no receiver any more")
             self.closings.clear()
             return commands
+        while len(self.closings) > self._settings.members_max:  # nobody agrees with us on any of them
+            oldest = self.closings.pop(next(iter(self.closings)))
+            commands += [] if oldest.told else self._lose(oldest.stream, "too many senders have gone at once")
         for closing in self.closings.values():
             closing.change(event.receivers, now)
         for sender in event.senders:
@@ -158,6 +161,8 @@ class Channel:
         assert self.sending is not None
         number = self._voice.number_next
         self.sending.submit(messages, lengths)
+        if not self._receivers:
+            self._counters.unheard_messages += len(messages)
         commands: list[Command] = []
         if self._me in self._receivers:
             commands += self._deliver(self._me, number, [b"".join(message) for message in messages])

@@ -8,6 +8,7 @@ class BusCounters:
     data_bytes: int = 0
     repair_datagrams: int = 0  # sent again, also for a sender that is gone
     repair_bytes: int = 0
+    unheard_messages: int = 0  # sent while the channel had no receivers
     carried_bytes: int = 0  # over TCP, for want of multicast
     naks_sent: int = 0
     naks_received: int = 0

@@ -239,7 +239,8 @@ class BusSettings:
     # TCP. With a fifth of all datagrams lost, four in a row are missed once in 600.
     probe_s: float = 0.5
     unheard_s: float = 2.0
-    # Channels of one node, and senders and receivers of one channel.
+    # Channels of one node in its life, past it opening one is refused; senders and receivers of one channel, likewise;
+    # and senders that are gone and whose end is not agreed yet, past it the oldest is given up (`StreamLost`).
     channels_max: int = 4_096
     members_max: int = 1_024
 
