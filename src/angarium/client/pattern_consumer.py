@@ -20,7 +20,8 @@ from angarium.core.errors import AngariumError, LocalProtocolError, Rejected
 from angarium.core.wire.frames import DestinationKind, PatternSyntax
 
 if TYPE_CHECKING:
-    from angarium.client.session import Session, SubscriptionOptions
+    from angarium.client.session import Session
+    from angarium.client.subscribing import SubscriptionOptions
 
 _SYNTAXES = {"glob": PatternSyntax.GLOB, "regex": PatternSyntax.REGEX}
 _KINDS = {"topic": DestinationKind.TOPIC, "queue": DestinationKind.QUEUE, "any": DestinationKind.ANY}
@@ -146,7 +147,7 @@ class PatternConsumer(Ready):
                 if name not in self._consumers:
                     destination = Topic(name) if kind == DestinationKind.TOPIC else Queue(name)
                     options = self._options._replace(start="oldest") if is_new else self._options
-                    consumer = self._session.consume_match(destination, self._share(1), options)
+                    consumer = self._session.open_consumer(destination, self._share(1), options)
                     consumer.on_change = self._on_change
                     self._consumers[name] = consumer
         except AngariumError as error:
@@ -203,7 +204,7 @@ class PatternConsumer(Ready):
         self.is_closing = True
         self._turns.clear()
         self._wake_all()
-        self._session.forget_watch(self.number)
+        self._session.watches.forget(self.number)
         open_ones = list(self._consumers.values())
         closings = [consumer.close(unsubscribe=unsubscribe, timeout_s=timeout_s) for consumer in open_ones]
         for result in await asyncio.gather(*closings, return_exceptions=True):
@@ -240,7 +241,7 @@ class PatternConsumer(Ready):
         """One of them was refused: the others end as well."""
         if not self._session.is_usable:
             return
-        self._session.forget_watch(self.number)
+        self._session.watches.forget(self.number)
         self._session.driver.handle(events.CloseWatch(self._session.number, self.number))
         for consumer in list(self._consumers.values()):
             if not consumer.is_closing and not consumer.is_ended:

@@ -85,3 +85,11 @@ class Requester:
                 self._replies = self._session.consume_replies(self._queue, PREFETCH)
                 await self._replies.opened()
         return self._replies
+
+
+def reply_fields(request: Message, fields: MessageFields) -> tuple[Destination, MessageFields]:
+    """Where an answer to the request goes, and with which fields."""
+    if request.reply_to is None:
+        raise LocalProtocolError(f"{request} has no reply_to: its sender waits for no answer")
+    whole: MessageFields = {"correlation_id": request.correlation_id or request.id_text, **fields}
+    return request.reply_to, whole

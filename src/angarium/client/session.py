@@ -5,49 +5,38 @@ The sending half is `client.sends`; sessions that commit are `client.transacted`
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast
 
 from angarium.client.acknowledging import Acknowledge, check_mode
 from angarium.client.buffer import SendBuffer
 from angarium.client.consumer import Consumer
-from angarium.client.destination import Destination, Pattern, Queue, Topic, resolve
+from angarium.client.destination import Destination, Pattern, Queue, Topic
 from angarium.client.ended import LEAVING_TIMEOUT_S, ended_error, note_unfinished
 from angarium.client.fields import Body, MessageFields
 from angarium.client.listening import Callback, Listener
 from angarium.client.message import Message
 from angarium.client.pattern_consumer import PatternConsumer
 from angarium.client.receiver import Receiver
-from angarium.client.requesting import Replies, Requester
+from angarium.client.requesting import Replies, Requester, reply_fields
 from angarium.client.sending import Sending
 from angarium.client.sends import Sends
+from angarium.client.session_commands import SessionCommand
 from angarium.client.stream_desk import StreamDesk
+from angarium.client.subscribing import (
+    PREFETCH_DEFAULT,
+    QUEUE_ITSELF,
+    SubscriptionOptions,
+    check_prefetch,
+    opening,
+    subscription_name,
+)
+from angarium.client.watching import Watches
 from angarium.core.client import events
-from angarium.core.client.stream_events import StreamNotice
-from angarium.core.errors import AngariumError, LocalProtocolError, Rejected, Unavailable
+from angarium.core.errors import AngariumError, LocalProtocolError, Unavailable
 from angarium.core.names import check_name
-from angarium.core.wire.frames import Start
 
 if TYPE_CHECKING:
     from angarium.client.connection import Connection
-
-PREFETCH_DEFAULT = 1_000
-_STARTS = {"next": Start.NEXT, "oldest": Start.OLDEST}
-
-
-class SubscriptionOptions(NamedTuple):
-    """What a consumer asks for beside its destination; from the third on as `events.OpenConsumer` has it."""
-
-    name: str = ""
-    start: str = "next"
-    selector: str = ""
-    shared: bool = False
-    durable: bool = True
-    no_local: bool = False
-    exclusive: bool = False
-    existing: bool = False
-
-
-QUEUE_ITSELF = SubscriptionOptions()
 
 
 class Session(Sends):
@@ -80,8 +69,7 @@ class Session(Sends):
         self._receivers_by_number: dict[int, Receiver] = {}
         self._syncs: dict[int, asyncio.Future[events.Synced]] = {}
         self._sync_last = 0
-        self._watches: dict[int, PatternConsumer] = {}
-        self._watch_last = 0
+        self.watches = Watches(self)
         self.streams = StreamDesk(self)
         self._requester: Requester | None = None  # once there was a request
         self._listeners: list[Listener] = []
@@ -124,15 +112,10 @@ class Session(Sends):
         has sent. `exclusive`: one consumer at a time. `start` says where a new subscription begins.
         """
         self.check_usable()
-        if prefetch < 1:
-            raise LocalProtocolError(f"prefetch {prefetch}: at least 1, else nothing ever arrives")
-        if isinstance(shared, str) and durable is not None:
-            raise LocalProtocolError(f"subscription {durable!r} has a name: say shared=True, not shared={shared!r}")
-        name = shared if isinstance(shared, str) else durable
-        options = SubscriptionOptions(
-            name or "", start, selector, bool(shared), not isinstance(shared, str), no_local, exclusive
-        )
-        return self._open_consumer(destination, prefetch, options)
+        check_prefetch(prefetch)
+        name, is_durable = subscription_name(durable, shared)
+        options = SubscriptionOptions(name, start, selector, bool(shared), is_durable, no_local, exclusive)
+        return self.open_consumer(destination, prefetch, options)
 
     def consume_matching(
         self,
@@ -147,23 +130,11 @@ class Session(Sends):
         """Open one consumer over all topics whose names match, those to come as well; a string is a glob. The options
         are those of `consume`, for each of them; a topic that is new is always taken from its beginning."""
         self.check_usable()
-        if prefetch < 1:
-            raise LocalProtocolError(f"prefetch {prefetch}: at least 1, else nothing ever arrives")
+        check_prefetch(prefetch)
         if durable is not None:
             check_name(durable, what="subscription")
-        wanted = Pattern(pattern) if isinstance(pattern, str) else pattern
         options = SubscriptionOptions(durable or "", start, selector, no_local=no_local, existing=True)
-        self._watch_last += 1
-        consumer = PatternConsumer(self, self._watch_last, wanted, prefetch, options)
-        self._watches[consumer.number] = consumer
-        return consumer
-
-    def consume_match(self, destination: Destination, prefetch: int, options: SubscriptionOptions) -> Consumer:
-        """For one destination that a pattern matches."""
-        return self._open_consumer(destination, prefetch, options)
-
-    def forget_watch(self, number: int) -> None:
-        self._watches.pop(number, None)
+        return self.watches.open(pattern, prefetch, options)
 
     async def receive(self, destination: Destination, timeout_s: float | None = None) -> Message | None:
         """One message, or None if there was none within the time; 0: what is there now. Nothing beyond it is fetched in
@@ -171,7 +142,7 @@ class Session(Sends):
         self.check_usable()
         receiver = self._receivers.get(destination)
         if receiver is None or receiver.consumer.is_ended:
-            receiver = Receiver(self._open_consumer(destination, 1), self._connection)
+            receiver = Receiver(self.open_consumer(destination, 1), self._connection)
             self._receivers[destination] = self._receivers_by_number[receiver.consumer.number] = receiver
         return await receiver.receive(timeout_s)
 
@@ -199,25 +170,16 @@ class Session(Sends):
         if error is not None:
             raise error
 
-    def _open_consumer(
+    def open_consumer(
         self,
         destination: Destination,
         prefetch: int,
         options: SubscriptionOptions = QUEUE_ITSELF,
         consumer_type: type[Consumer] | None = None,
     ) -> Consumer:
-        if options.name:
-            check_name(options.name, what="subscription")
-            if isinstance(destination, str):  # only topics have subscriptions
-                destination = Topic(destination)
-        if options.start not in _STARTS:
-            raise Rejected("bad-start", f"start {options.start!r}: use 'next' or 'oldest'")
-        name, kind = resolve(destination, reading=True)
         number = self._consumer_last + 1
-        request = events.OpenConsumer(
-            self.number, number, name, kind, prefetch, options.name, _STARTS[options.start], *options[2:]
-        )
-        consumer = (consumer_type or self._consumer_type)(self, number, name, prefetch)
+        request = opening(self.number, number, destination, prefetch, options)
+        consumer = (consumer_type or self._consumer_type)(self, number, request.destination, prefetch)
         self._consumer_last = number
         self._consumers[number] = consumer
         try:
@@ -268,20 +230,12 @@ class Session(Sends):
 
     def reply(self, request: Message, body: Body, **fields: Unpack[MessageFields]) -> Sending:
         """Answer a request, where its sender waits for it."""
-        to, whole = self.reply_fields(request, fields)
+        to, whole = reply_fields(request, fields)
         return self.send(to, body, **whole)
-
-    def reply_fields(self, request: Message, fields: MessageFields) -> tuple[Destination, MessageFields]:
-        if request.reply_to is None:
-            raise LocalProtocolError(f"{request} has no reply_to: its sender waits for no answer")
-        whole: MessageFields = {"correlation_id": request.correlation_id or request.id_text, **fields}
-        return request.reply_to, whole
 
     def consume_replies(self, queue: Queue, prefetch: int) -> Replies:
         """For `request`."""
-        consumer = self._open_consumer(queue, prefetch, consumer_type=Replies)
-        assert isinstance(consumer, Replies)
-        return consumer
+        return cast(Replies, self.open_consumer(queue, prefetch, consumer_type=Replies))
 
     # -- acknowledging ---------------------------------------------------------------------------
 
@@ -387,7 +341,7 @@ class Session(Sends):
 
     # -- notifications ---------------------------------------------------------------------------
 
-    def notify(self, command: "SessionCommand") -> None:
+    def notify(self, command: SessionCommand) -> None:
         match command:
             case events.SessionReady():
                 pass
@@ -415,7 +369,7 @@ class Session(Sends):
             case events.Committed() | events.Aborted():
                 self.on_transaction_ended(command)
             case events.WatchFound() | events.WatchEnded():
-                self._notify_watch(command)
+                self.watches.notify(command)
             case events.ConsumerEnded():
                 consumer = self._consumers.pop(command.consumer)
                 self._receivers_by_number.pop(command.consumer, None)
@@ -423,15 +377,6 @@ class Session(Sends):
                 consumer.on_ended(ended_error(what, command.code, command.reason))
             case _:
                 self.streams.notify(command)
-
-    def _notify_watch(self, command: events.WatchFound | events.WatchEnded) -> None:
-        consumer = self._watches.get(command.watch)
-        if consumer is None:
-            return
-        if isinstance(command, events.WatchFound):
-            consumer.on_found(command)
-        else:
-            consumer.on_ended(ended_error(f"consumer of '{consumer.destination}'", command.code, command.reason))
 
     def on_transaction_ended(self, command: events.Committed | events.Aborted) -> None:
         raise AssertionError(f"{type(command).__name__} in a session that is not transacted")
@@ -445,18 +390,10 @@ class Session(Sends):
         for consumer in self._consumers.values():
             consumer.on_ended(error)
         self._consumers.clear()
-        for watching in list(self._watches.values()):
-            watching.on_ended(error)
+        self.watches.on_ended(error)
         for future in self._syncs.values():
             if not future.done():
                 future.set_exception(self._error)
         if not self._ended.done():
             self._ended.set_result(None)
         self._connection.forget_session(self)
-
-
-SessionCommand = (
-    events.SessionReady | events.SessionEnded | events.Synced | events.MessagesArrived | events.ConsumerReady
-    | events.MessagesDropped | events.PositionsLost | events.SettlementsLost | events.Recovered | events.ConsumerEnded
-    | events.Committed | events.Aborted | events.WatchFound | events.WatchEnded | StreamNotice
-)  # fmt: skip

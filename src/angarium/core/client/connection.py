@@ -31,18 +31,16 @@ from angarium.core.client import events, stream_events
 from angarium.core.client.events import Command, Event
 from angarium.core.client.outlet import Outlet
 from angarium.core.client.reconnect import Address, Chance, ReconnectPolicy, Route
+from angarium.core.client.requests import Requests
 from angarium.core.client.session import SessionWindow
 from angarium.core.errors import AngariumError, LocalProtocolError, Rejected, RemoteProtocolError, Unavailable
 from angarium.core.wire import frames
-from angarium.core.wire.codec import Received, encode_head
+from angarium.core.wire.codec import Received
 
 PRODUCT = "angarium-python"
 SILENT_HEARTBEATS_MAX = 3
 SESSIONS_MAX = 1_000
-REQUESTS_MAX = 1_000
-# A Failure that may pass; every other one is final.
-RETRY_CODES = frozenset({"unavailable", "too-many-connections", "no-greeting"})
-REQUEST_LOST = "request-lost"  # a Reply that says that there will be none
+RETRY_CODES = frozenset({"unavailable", "too-many-connections", "no-greeting"})  # of a Failure; others are final
 
 
 class State(Enum):
@@ -76,9 +74,7 @@ class ConnectionMachine:
         self._outlet = Outlet()
         self._sessions: dict[int, SessionWindow] = {}
         self._session_last = 0
-        self._requests: dict[int, bytes] = {}  # not yet sent
-        self._asked: set[int] = set()  # requests that wait for their reply
-        self._request_last = 0
+        self._requests = Requests(self._outlet)
         self._give_up_at: float | None = None  # no connection until then: fail
         self._was_ready = False
         self._attempt_at = 0.0  # WAITING: when to connect
@@ -137,7 +133,9 @@ class ConnectionMachine:
             case events.Sync():
                 self._session(event.session).sync(event, outlet)
             case events.Request():
-                self._on_request(event)
+                self._requests.add(event)
+                if self.state is State.READY:
+                    self._requests.send()
             case (
                 stream_events.PutFragment() | stream_events.UseFragment() | stream_events.OpenStream()
                 | stream_events.OpenReader() | stream_events.CloseStream() | stream_events.CloseReader()
@@ -204,23 +202,6 @@ class ConnectionMachine:
         if self.state is State.READY:
             session.open(self._outlet)
 
-    def _on_request(self, event: events.Request) -> None:
-        if event.number <= self._request_last:
-            raise LocalProtocolError(f"request number {event.number} was used before")
-        if len(self._requests) + len(self._asked) >= REQUESTS_MAX:
-            raise LocalProtocolError(f"more than {REQUESTS_MAX:,} requests wait for their reply; await some")
-        encoded = encode_head(0, frames.Request(event.number, event.command, event.arguments))
-        self._request_last = event.number
-        self._requests[event.number] = encoded
-        self._send_requests()
-
-    def _send_requests(self) -> None:
-        if self.state is State.READY:
-            for number, encoded in self._requests.items():
-                self._outlet.send_encoded(encoded)
-                self._asked.add(number)
-            self._requests.clear()
-
     def _session(self, number: int) -> SessionWindow:
         try:
             return self._sessions[number]
@@ -254,9 +235,7 @@ class ConnectionMachine:
             for session in list(self._sessions.values()):
                 session.disconnected(self._outlet)
                 self._forget_if_ended(session)
-            for number in sorted(self._asked):
-                self._outlet.tell(events.RequestLost(number, f"the connection was lost before the reply came: {loss}"))
-            self._asked.clear()
+            self._requests.lose(loss)
             if self._policy.give_up_after_s is not None:
                 self._give_up_at = now + self._policy.give_up_after_s
         else:
@@ -392,7 +371,7 @@ class ConnectionMachine:
                 if number > self._ping_number:
                     raise RemoteProtocolError("bad-number", f"Pong {number}; the last Ping was {self._ping_number}")
             case frames.Reply():
-                self._on_reply(frame, payload)
+                self._requests.answered(frame, payload)
             case _:
                 raise RemoteProtocolError("unexpected-frame", f"{type(frame).__name__} is not for a client")
         return False
@@ -418,13 +397,4 @@ class ConnectionMachine:
         outlet.tell(events.ConnectionReady(frame.node, frame.frame_bytes_max, frame.body_bytes_max))
         for session in self._sessions.values():
             session.open(outlet)
-        self._send_requests()
-
-    def _on_reply(self, frame: frames.Reply, payload: bytes) -> None:
-        if frame.number not in self._asked:
-            raise RemoteProtocolError("bad-number", f"Reply to request {frame.number}, which was not asked")
-        self._asked.remove(frame.number)
-        if frame.code == REQUEST_LOST:
-            self._outlet.tell(events.RequestLost(frame.number, frame.reason))
-            return
-        self._outlet.tell(events.RequestAnswered(frame.number, frame.code, frame.reason, frame.result, payload))
+        self._requests.send()

@@ -18,7 +18,7 @@ from typing import Generic
 
 from angarium.core.selector.valueset import Point, Spans
 
-BLOCK_EDGES_MAX = 8  # more makes answers slower, fewer cost memory: a base has a bit for each subscription
+BLOCK_EDGES_MAX = 4  # more makes answers slower; fewer cost memory: a base has a bit for each subscription
 
 
 class Line(Generic[Point]):
