@@ -22,6 +22,7 @@ class Table(IntEnum):
     LAST_VALUE = 12  # destination id, last-value key -> position of its last message
     TRANSACTION = 13  # session -> number of its last committed transaction
     STREAM = 16  # destination id, position -> the stream that holds the body of that message
+    REPLICA = 17  # how far this copy of a replica group is: its own, never copied to another
     PAGE = 18  # destination id, subscription id, page -> what is settled, redelivered or doomed beyond the cursors
     GROUPS = 20  # what a voter keeps of the log of decisions: see core/groups/log.py
 

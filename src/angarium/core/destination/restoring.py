@@ -16,7 +16,7 @@ from angarium.core.storage import Operation, Table, delete_prefix
 from angarium.core.stream.events import StoredFile
 
 NEXT_DESTINATION_KEY = b"next-destination"
-_OF_NO_DESTINATION = (Table.NODE, Table.TRANSACTION)
+_OF_NO_DESTINATION = (Table.NODE, Table.TRANSACTION, Table.REPLICA, Table.GROUPS)
 _T = TypeVar("_T")
 
 
