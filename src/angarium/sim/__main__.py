@@ -14,11 +14,13 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from angarium.sim.post import PostWorld
+from angarium.sim.replicas.world import ReplicaWorld
 from angarium.sim.trade import TradeWorld
 from angarium.sim.world import Failure, Outcome, World, run_seed
 
 _PROGRESS_S = 5.0
-WORLDS: dict[str, type[World]] = {"plain": World, "trade": TradeWorld, "post": PostWorld}
+Kind = type[World] | type[ReplicaWorld]
+WORLDS: dict[str, Kind] = {"plain": World, "trade": TradeWorld, "post": PostWorld, "replicas": ReplicaWorld}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     return survey(kind, range(options.start, options.start + options.seeds), options.jobs)
 
 
-def replay(kind: type[World], seed: int, last: int) -> int:
+def replay(kind: Kind, seed: int, last: int) -> int:
     world = kind(seed, is_traced=True)
     outcome: Outcome | None = None
     try:
@@ -52,7 +54,7 @@ def replay(kind: type[World], seed: int, last: int) -> int:
     return 0
 
 
-def survey(kind: type[World], seeds: range, jobs: int) -> int:
+def survey(kind: Kind, seeds: range, jobs: int) -> int:
     started = shown = time.monotonic()
     failures: list[Failure] = []
     outcomes: list[Outcome] = []
@@ -71,7 +73,7 @@ def survey(kind: type[World], seeds: range, jobs: int) -> int:
     return 1 if failures else 0
 
 
-def _results(kind: type[World], seeds: range, jobs: int) -> Iterator[Outcome | Failure]:
+def _results(kind: Kind, seeds: range, jobs: int) -> Iterator[Outcome | Failure]:
     gc.freeze()
     if jobs == 1:
         yield from map(partial(run_seed, kind=kind), seeds)

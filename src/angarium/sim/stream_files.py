@@ -65,6 +65,9 @@ class SimStreamFiles:
             for identity, blocks in self.blocks.items()
         }  # fmt: skip
 
+    def durable_blocks(self, stream: bytes) -> int:
+        return self._synced.get(stream, 0)
+
     def do(self, command: FileCommand) -> None:
         match command:
             case ReadBlocks():

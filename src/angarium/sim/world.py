@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import PurePath
 from random import Random
+from typing import Protocol
 
 from angarium.core.destination.administration import describe
 from angarium.core.destination.events import DestinationSettings
@@ -268,7 +269,13 @@ class World:
             raise Violation("nothing is left over", "; ".join(left[:8]))
 
 
-def run_seed(seed: int, kind: type[World] = World) -> Outcome | Failure:
+class Runnable(Protocol):
+    clock: Clock
+
+    def run(self) -> Outcome: ...
+
+
+def run_seed(seed: int, kind: Callable[[int], Runnable] = World) -> Outcome | Failure:
     """One random run. Whatever is raised in it is a finding: a broken promise, a broken invariant, a plain bug."""
     world = kind(seed)
     try:
