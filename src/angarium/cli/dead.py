@@ -9,6 +9,7 @@ import typer
 from angarium.admin.dead_messages import DeadFilter, DeadMessages
 from angarium.admin.model import BrowsedMessage
 from angarium.cli import failure, options, output, streams
+from angarium.cli.blocks import with_block
 from angarium.cli.durations import parse_seconds
 from angarium.cli.receiving import body_as_json
 
@@ -37,13 +38,13 @@ Count = Annotated[
 
 
 def _filter(
-    destination: str | None,
-    subscription: str | None,
-    reason: str | None,
-    older_than: str | None,
-    newer_than: str | None,
-    selector: str | None,
-    ids: list[str],
+    source: From = None,
+    subscription: OfSubscription = None,
+    reason: Reason = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    selector: options.Selector = None,
+    ids: Ids = [],  # noqa: B006
 ) -> DeadFilter:
     now_ms = int(time.time() * 1_000)
 
@@ -51,7 +52,7 @@ def _filter(
         return None if text is None else max(0, now_ms - int(parse_seconds(option, text) * 1_000))
 
     return DeadFilter(
-        destination,
+        source,
         subscription,
         reason,
         died_before_ms=ago_ms("--older-than", older_than),
@@ -61,20 +62,15 @@ def _filter(
     )
 
 
+@with_block("which", _filter)
 def ls(
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
-    source: From = None,
-    subscription: OfSubscription = None,
-    reason: Reason = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    selector: options.Selector = None,
-    ids: Ids = [],  # noqa: B006
+    *,
+    which: DeadFilter,
     as_json: options.Json = False,
 ) -> None:
     """Count dead messages, by where they died and why."""
-    which = _filter(source, subscription, reason, older_than, newer_than, selector, ids)
     found = options.ask(options.Broker(address, wait), lambda connection: DeadMessages(connection).summary(which))
     if as_json:
         output.write_json(found)
@@ -90,21 +86,16 @@ def ls(
     output.write_table(header, rows, left=(0, 1, 2, 5, 6))
 
 
+@with_block("which", _filter)
 def show(
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
-    source: From = None,
-    subscription: OfSubscription = None,
-    reason: Reason = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    selector: options.Selector = None,
-    ids: Ids = [],  # noqa: B006
+    *,
+    which: DeadFilter,
     count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="At most so many.")] = 20,
     as_json: options.Json = False,
 ) -> None:
     """Show dead messages, without taking them."""
-    which = _filter(source, subscription, reason, older_than, newer_than, selector, ids)
 
     async def pour(connection: options.Connection) -> int:
         shown = 0
@@ -117,16 +108,12 @@ def show(
         failure.say("there is no such dead message")
 
 
+@with_block("which", _filter)
 def redrive(
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
-    source: From = None,
-    subscription: OfSubscription = None,
-    reason: Reason = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    selector: options.Selector = None,
-    ids: Ids = [],  # noqa: B006
+    *,
+    which: DeadFilter,
     to: Annotated[
         str, typer.Option(metavar="NAME", help="All to this destination, not back to where each died.")
     ] = "",
@@ -142,7 +129,6 @@ def redrive(
 
         angarium dmq redrive --selector "region = 'EU'" --to orders.eu
     """
-    which = _filter(source, subscription, reason, older_than, newer_than, selector, ids)
     with output.Watch("redriving", count) as watch:
         found = options.ask(
             options.Broker(address, wait),
@@ -158,22 +144,17 @@ def redrive(
     return failure.EXIT_FAILED if found.staying else 0
 
 
+@with_block("which", _filter)
 def discard(
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
-    source: From = None,
-    subscription: OfSubscription = None,
-    reason: Reason = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    selector: options.Selector = None,
-    ids: Ids = [],  # noqa: B006
+    *,
+    which: DeadFilter,
     count: Count = None,
     yes: options.Yes = False,
     as_json: options.Json = False,
 ) -> None:
     """Discard dead messages, for good."""
-    which = _filter(source, subscription, reason, older_than, newer_than, selector, ids)
     options.confirm("Discard these dead messages?" if which.arguments() else "Discard all dead messages?", yes)
     with output.Watch("discarding", count) as watch:
         found = options.ask(

@@ -6,6 +6,7 @@ import typer
 
 from angarium.admin.model import Destination
 from angarium.cli import failure, options, output
+from angarium.cli.blocks import with_block
 from angarium.cli.failure import EXIT_USAGE, Failure
 
 
@@ -66,15 +67,15 @@ DeadLetters = Annotated[
 
 
 def _options(
-    confirm: Confirm | None,
-    messages_max: int | None,
-    bytes_max: int | None,
-    over_limit: OverLimit | None,
-    slow_subscriber: SlowSubscriber | None,
-    redeliveries_max: int | None,
-    redelivery_delay: float | None,
-    last_value: bool | None,
-    dead_letters: bool | None,
+    confirm: ConfirmOption = None,
+    messages_max: MessagesMax = None,
+    bytes_max: BytesMax = None,
+    over_limit: OverLimitOption = None,
+    slow_subscriber: SlowSubscriberOption = None,
+    redeliveries_max: RedeliveriesMax = None,
+    redelivery_delay: RedeliveryDelay = None,
+    last_value: LastValue = None,
+    dead_letters: DeadLetters = None,
 ) -> dict[str, Any]:
     """Those that were given, as the broker calls them."""
     options.check_seconds("--redelivery-delay", redelivery_delay)
@@ -92,20 +93,14 @@ def _options(
     return {name: value for name, value in named.items() if value is not None}
 
 
+@with_block("given", _options)
 def create(
     name: Annotated[str, typer.Argument(help="Name of the new queue or topic.", metavar="NAME")],
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
     topic: Annotated[bool, typer.Option("--topic", help="A topic; else a queue.")] = False,
-    confirm: ConfirmOption = None,
-    messages_max: MessagesMax = None,
-    bytes_max: BytesMax = None,
-    over_limit: OverLimitOption = None,
-    slow_subscriber: SlowSubscriberOption = None,
-    redeliveries_max: RedeliveriesMax = None,
-    redelivery_delay: RedeliveryDelay = None,
-    last_value: LastValue = None,
-    dead_letters: DeadLetters = None,
+    *,
+    given: dict[str, Any],
     as_json: options.Json = False,
 ) -> None:
     """Create a queue or topic.
@@ -117,10 +112,6 @@ def create(
         angarium create prices --topic --messages-max 100000 --slow-subscriber drop
     """
     kind = "topic" if topic else "queue"
-    given = _options(
-        confirm, messages_max, bytes_max, over_limit, slow_subscriber, redeliveries_max, redelivery_delay, last_value,
-        dead_letters,
-    )  # fmt: skip
     made = options.administer(
         options.Broker(address, wait), lambda administration: administration.create(name, kind, **given)
     )
@@ -130,26 +121,16 @@ def create(
         failure.say(f"{made.kind} {made.name!r} is there")
 
 
+@with_block("given", _options)
 def alter(
     destination: options.Destination,
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
-    confirm: ConfirmOption = None,
-    messages_max: MessagesMax = None,
-    bytes_max: BytesMax = None,
-    over_limit: OverLimitOption = None,
-    slow_subscriber: SlowSubscriberOption = None,
-    redeliveries_max: RedeliveriesMax = None,
-    redelivery_delay: RedeliveryDelay = None,
-    last_value: LastValue = None,
-    dead_letters: DeadLetters = None,
+    *,
+    given: dict[str, Any],
     as_json: options.Json = False,
 ) -> None:
     """Change options of a queue or topic while it runs; those that are not given stay."""
-    given = _options(
-        confirm, messages_max, bytes_max, over_limit, slow_subscriber, redeliveries_max, redelivery_delay, last_value,
-        dead_letters,
-    )  # fmt: skip
     if not given:
         raise Failure("nothing to change: give at least one option", EXIT_USAGE)
     changed = options.administer(

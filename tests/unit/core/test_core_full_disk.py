@@ -1,7 +1,10 @@
 """Goal: on a full disk consumers can still empty it, and what went first because it frees is not undone by what
 follows, at any crash.
 Method: a disk that takes only writes which free, then all that waited, then a restart from what it holds."""
-from angarium.core.storage import Table
+from angarium.core.destination.events import Write
+from angarium.core.destination.overtaking import overtaking
+from angarium.core.destination.pages import delete_pages
+from angarium.core.storage import Put, Table, delete_key, key_of
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
 from tests.unit.core.core_manager import World
@@ -133,3 +136,13 @@ def test_a_batch_written_after_its_deletion_is_deleted_with_the_next_publish_or_
     world = world.restarted()
     world.advance(5)
     assert world.disk.batch_ends(topic) == []
+
+
+def test_the_end_of_a_subscription_does_not_overtake_a_transaction_that_settles_in_it() -> None:
+    """It would come back with the transaction's write, and keep the log."""
+    key, other = key_of(1, b"s"), key_of(1, b"t")
+    commit = Write(1, [Put(Table.SUBSCRIPTION, key, b"")])
+    end = Write(2, [delete_key(Table.SUBSCRIPTION, key), delete_pages(1, "s")], freeing=True)
+    another = Write(3, [delete_key(Table.SUBSCRIPTION, other)], freeing=True)
+    assert overtaking([commit, end, another]) == [another]
+    assert overtaking([end, another]) == [end, another]
