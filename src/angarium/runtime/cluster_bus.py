@@ -62,6 +62,7 @@ from angarium.runtime.multicast import Address, BusLink, BusSockets, SocketSetti
 # Services below this are the bus's own.
 SERVICE_MIN = 16
 _TIMER_S_MIN = 0.001
+_GATHERED_BYTES = 1 << 16
 _CARRY_SERVICE = 1
 _REPORT_SERVICE = 2
 _decode_links = msgspec.msgpack.Decoder(tuple[int, ...]).decode
@@ -119,6 +120,12 @@ class ClusterBusSettings:
     sockets: SocketSettings = field(default_factory=SocketSettings)
 
 
+@dataclass(slots=True)
+class _Unsent:
+    messages: int = 0
+    size_bytes: int = 0  # as they take room in the ring
+
+
 class ClusterBus:
     def __init__(
         self, settings: ClusterBusSettings, identity: NodeIdentity, tell: Callable[[BusEvent], None]
@@ -137,7 +144,7 @@ class ClusterBus:
         self._links: Links | None = None
         self._addresses: dict[bytes, Address] = {}  # of neighbours, for unicast datagrams
         self._gathered: dict[int, list[Message]] = {}  # sent in this turn of the loop
-        self._gathered_bytes: dict[int, int] = {}
+        self._unsent: dict[int, _Unsent] = {}  # by channel: gathered, or on its way to the machine
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._refresh_timer: asyncio.TimerHandle | None = None
@@ -197,14 +204,17 @@ class ClusterBus:
 
     def send(self, channel: int, messages: Sequence[Message]) -> int:
         """The number of the first. Raises Unavailable if the ring has no room: wait for ChannelUnblocked."""
-        gathered_bytes = self._gathered_bytes.get(channel, 0)
-        size = self._machine.check_send(channel, lengths_of(messages), gathered_bytes)
+        unsent = self._unsent.get(channel) or _Unsent()
+        size = self._machine.check_send(channel, lengths_of(messages), unsent.size_bytes)
+        number = self._machine.number_next(channel) + unsent.messages
         if not self._gathered:
             self._loop.call_soon(self._flush)
-        gathered = self._gathered.setdefault(channel, [])
-        number = self._machine.number_next(channel) + len(gathered)
-        gathered.extend(messages)
-        self._gathered_bytes[channel] = gathered_bytes + size
+        self._gathered.setdefault(channel, []).extend(messages)
+        unsent.messages += len(messages)
+        unsent.size_bytes += size
+        self._unsent[channel] = unsent
+        if unsent.size_bytes >= _GATHERED_BYTES and not self._running:
+            self._flush()  # enough to be worth while; and whoever sends too much is told so before he goes on
         return number
 
     def send_to(self, node: bytes, service: int, message: bytes, payload: bytes | memoryview = b"") -> bool:
@@ -225,10 +235,22 @@ class ClusterBus:
 
     def _flush(self) -> None:
         gathered, self._gathered = self._gathered, {}
-        self._gathered_bytes.clear()
         for channel, messages in gathered.items():
-            if channel in self._machine.channels and self._machine.channels[channel].sending is not None:
-                self._run(Send(channel, messages))
+            self._run(Send(channel, messages))
+
+    def _is_void(self, event: Event) -> bool:
+        """It was asked for, and the channel was closed before its turn came."""
+        if not isinstance(event, Send | ReceiverPaused | Rejoin):
+            return False
+        channel = self._machine.channels.get(event.channel)
+        return channel is None or (isinstance(event, Send) and channel.sending is None)
+
+    def _has_left(self, event: Send) -> None:
+        unsent = self._unsent[event.channel]
+        unsent.messages -= len(event.messages)
+        unsent.size_bytes -= sum(lengths_of(event.messages)) + LENGTH.size * len(event.messages)
+        if not unsent.messages:
+            del self._unsent[event.channel]
 
     # -- from sockets and links ----------------------------------------------------------------------------
 
@@ -280,8 +302,12 @@ class ClusterBus:
         self._running = True
         try:
             while self._events and not self._closed:
-                for command in self._machine.handle(self._events.popleft(), now=self._loop.time()):
-                    self._perform(command)
+                event = self._events.popleft()
+                if isinstance(event, Send):
+                    self._has_left(event)
+                if not self._is_void(event):
+                    for command in self._machine.handle(event, now=self._loop.time()):
+                        self._perform(command)
         finally:
             self._running = False
         if not self._closed:
