@@ -4,6 +4,7 @@ import pytest
 from angarium.core.groups import decisions as d
 from angarium.core.groups import protocol as p
 from angarium.core.groups.events import Leave, NeighbourLost
+from angarium.core.groups.messages import AdmitAsk, Message
 from angarium.sim.groups.node import SimNode
 from angarium.sim.groups.world import GroupsWorld, Shape
 
@@ -308,6 +309,32 @@ def test_a_drained_node_is_primary_of_nothing_and_loses_nothing() -> None:
     wait(world, lambda: number in world.nodes["v0"].answers, 1.0)
     wait(world, lambda: all(g.primary and g.primary.node != "m0" for g in world.groups().values()), 3.0)
     assert all(len(group.in_sync) == len(group.members) for group in world.groups().values())
+
+
+def late_admission(world: GroupsWorld) -> None:
+    """A primary's question to admit a replica is decided; the replica is taken out again; then a copy of it arrives."""
+    copies: list[tuple[str, bytes]] = []
+    send = world.net.send
+
+    def spy(sender: str, to: str, data: bytes, message: Message) -> None:
+        if isinstance(message, AdmitAsk):
+            copies.append((sender, data))
+        send(sender, to, data, message)
+
+    world.net.send = spy  # type: ignore[method-assign]
+    for _ in range(2):
+        world.nodes["m2"].pause(2.0)
+        wait(world, lambda: len(world.groups()["g0"].in_sync) == 2, 3.0)
+        if copies:
+            leader(world).receive(*copies[0])
+            world.clock.run_until(world.clock.now + 0.1)
+        wait(world, lambda: len(world.groups()["g0"].in_sync) == 3, 5.0)
+
+
+def test_a_late_copy_of_a_primarys_question_changes_nothing() -> None:
+    world = quiet(Shape(voters=3, members=3, groups=((3, 4, 5),)))
+    late_admission(world)
+    assert [len(world.ledger.configurations[("g0", epoch)].in_sync) for epoch in range(1, 6)] == [3, 2, 3, 2, 3]
 
 
 # -- many ------------------------------------------------------------------------------------------------------

@@ -121,13 +121,16 @@ class Leading:
 
     # -- replication -----------------------------------------------------------------------------------
 
-    def _send(self, progress: Progress, now: float, *, is_heartbeat: bool = False) -> None:
+    def _send(
+        self, progress: Progress, now: float, *, is_heartbeat: bool = False, entries_max: int | None = None
+    ) -> None:
         if progress.next_index < self._log.first_index:
             if is_heartbeat or progress.snapshot_index != self._log.snapshot.index:
                 self._send_snapshot(progress, now)
             return
         ahead = progress.next_index - progress.match - 1
         count = min(self._settings.append_entries_max, max(0, self._settings.append_ahead_max - ahead))
+        count = count if entries_max is None else entries_max
         entries = self._log.slice(
             progress.next_index, entries_max=count, bytes_max=self._settings.append_bytes_max
         ) if count else ()  # fmt: skip
@@ -174,9 +177,10 @@ class Leading:
             progress.snapshot_index = 0
             self.advance_commit()
             self._send(progress, now)
-        elif answer.index < progress.next_index - 1:
+        elif max(answer.index, progress.match) + 1 < progress.next_index:
+            # Only a question, without entries: should it not match either, nothing is sent before the next heartbeat.
             progress.next_index = max(answer.index, progress.match) + 1
-            self._send(progress, now, is_heartbeat=True)
+            self._send(progress, now, is_heartbeat=True, entries_max=0)
         self._hand_over_if_due()
 
     def _snapshot_answered(self, progress: Progress, answer: p.SnapshotAnswer, now: float) -> None:

@@ -306,8 +306,10 @@ class Raft:
         return last
 
     def _hint(self, index: int) -> int:
-        """Where the leader should look next: before all entries of the term that does not match."""
-        index = min(index - 1, self.log.last_index)
+        """Where the leader should look next: at our end, or before all entries of the term that does not match."""
+        if index > self.log.last_index:
+            return self.log.last_index
+        index -= 1
         term = self.log.term_at(index)
         while index > self.commit and term is not None and self.log.term_at(index) == term:
             index -= 1
