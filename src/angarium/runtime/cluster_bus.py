@@ -8,6 +8,7 @@ What the rest of the node uses:
     bus.change(MembersChanged(…))                  who sends and who receives on a channel
     number = bus.send(channel, [parts, …])         to all receivers; messages of one turn of the loop travel together
     bus.send_to(node, service, message, payload)   to one; False: there is no link, or it takes no more
+    bus.is_blocked(channel)                        whether to send no more for now
     bus.pause(channel, True)                       this node takes no more of the channel for now
     bus.rejoin(channel, sender)                    after StreamLost
     bus.counters                                   for metrics
@@ -62,7 +63,6 @@ from angarium.runtime.multicast import Address, BusLink, BusSockets, SocketSetti
 # Services below this are the bus's own.
 SERVICE_MIN = 16
 _TIMER_S_MIN = 0.001
-_GATHERED_BYTES = 1 << 16
 _CARRY_SERVICE = 1
 _REPORT_SERVICE = 2
 _decode_links = msgspec.msgpack.Decoder(tuple[int, ...]).decode
@@ -203,7 +203,8 @@ class ClusterBus:
         self._run(members)
 
     def send(self, channel: int, messages: Sequence[Message]) -> int:
-        """The number of the first. Raises Unavailable if the ring has no room: wait for ChannelUnblocked."""
+        """The number of the first. Raises Unavailable if the ring has no room: wait for ChannelUnblocked. Nobody is
+        told anything before it has returned."""
         unsent = self._unsent.get(channel) or _Unsent()
         size = self._machine.check_send(channel, lengths_of(messages), unsent.size_bytes)
         number = self._machine.number_next(channel) + unsent.messages
@@ -213,9 +214,13 @@ class ClusterBus:
         unsent.messages += len(messages)
         unsent.size_bytes += size
         self._unsent[channel] = unsent
-        if unsent.size_bytes >= _GATHERED_BYTES and not self._running:
-            self._flush()  # enough to be worth while; and whoever sends too much is told so before he goes on
         return number
+
+    def is_blocked(self, channel: int) -> bool:
+        """Whether to send no more, counting also what was sent in this turn: ChannelBlocked is told in the next one."""
+        opened = self._machine.channels.get(channel)
+        unsent = self._unsent.get(channel) or _Unsent()
+        return opened is not None and opened.sending is not None and opened.sending.is_full(unsent.size_bytes)
 
     def send_to(self, node: bytes, service: int, message: bytes, payload: bytes | memoryview = b"") -> bool:
         if not SERVICE_MIN <= service <= 0xFFFF:

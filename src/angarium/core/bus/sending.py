@@ -107,6 +107,10 @@ class SendStream:
         self._ring.extend([stream[at : at + step] for at in range(0, len(stream), step)])
         voice.sequence_next = self.end
 
+    def is_full(self, gathered_bytes: int) -> bool:
+        """Whether it is blocked, or would be with that much more."""
+        return self.blocked or self.waiting + gathered_bytes // self._body_bytes > self._settings.ring_datagrams_high
+
     def update_blocked(self) -> bool:
         """Whether that has changed."""
         waiting = len(self._ring)
