@@ -20,6 +20,7 @@ from angarium.core.destination.subscription import Subscription
 from angarium.core.destination.windows import DeduplicationWindow
 from angarium.core.storage import Put
 from angarium.core.transaction.local import Transactions
+from angarium.core.transaction.numbers import CommitNumbers
 from angarium.core.wire import frames
 from angarium.sim.messages import Violation
 from angarium.sim.trade import TradeWorld
@@ -36,8 +37,8 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def commit_is_answered_before_durable(patch: pytest.MonkeyPatch) -> None:
     apply = Transactions._apply
 
-    def mutant(self: Transactions, session: bytes, number: int, plan: Any, now: float) -> Any:
-        return [ToSession(session, frames.Committed(number)), *apply(self, session, number, plan, now)]
+    def mutant(self: Transactions, session: bytes, number: int, plan: Any, *rest: Any) -> Any:
+        return [ToSession(session, frames.Committed(number)), *apply(self, session, number, plan, *rest)]
 
     patch.setattr(Transactions, "_apply", mutant)
 
@@ -46,7 +47,7 @@ def commit_is_done_again_when_sent_again(patch: pytest.MonkeyPatch) -> None:
     commit = Transactions.commit
 
     def mutant(self: Transactions, session: bytes, frame: frames.TransactionCommit, payload: bytes, **when: Any) -> Any:
-        self._last.pop(session, None)
+        self.numbers.last.pop(session, None)
         return commit(self, session, frame, payload, **when)
 
     patch.setattr(Transactions, "commit", mutant)
@@ -61,15 +62,15 @@ def commit_gets_another_number_when_sent_again(patch: pytest.MonkeyPatch) -> Non
 
 
 def commits_are_forgotten_on_restart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Transactions, "restore", lambda self, records: None)
+    patch.setattr(CommitNumbers, "restore", lambda self, records: None)
 
 
 def commit_forgets_to_settle(patch: pytest.MonkeyPatch) -> None:
     apply = Transactions._apply
 
-    def mutant(self: Transactions, session: bytes, number: int, plan: Any, now: float) -> Any:
+    def mutant(self: Transactions, session: bytes, number: int, plan: Any, *rest: Any) -> Any:
         plan.settles = plan.settles[1:]
-        return apply(self, session, number, plan, now)
+        return apply(self, session, number, plan, *rest)
 
     patch.setattr(Transactions, "_apply", mutant)
 
@@ -77,9 +78,9 @@ def commit_forgets_to_settle(patch: pytest.MonkeyPatch) -> None:
 def commit_forgets_to_send(patch: pytest.MonkeyPatch) -> None:
     apply = Transactions._apply
 
-    def mutant(self: Transactions, session: bytes, number: int, plan: Any, now: float) -> Any:
+    def mutant(self: Transactions, session: bytes, number: int, plan: Any, *rest: Any) -> Any:
         plan.publishes = plan.publishes[:1]
-        return apply(self, session, number, plan, now)
+        return apply(self, session, number, plan, *rest)
 
     patch.setattr(Transactions, "_apply", mutant)
 
@@ -87,11 +88,11 @@ def commit_forgets_to_send(patch: pytest.MonkeyPatch) -> None:
 def commit_is_two_writes(patch: pytest.MonkeyPatch) -> None:
     apply = Transactions._apply
 
-    def mutant(self: Transactions, session: bytes, number: int, plan: Any, now: float) -> Any:
+    def mutant(self: Transactions, session: bytes, number: int, plan: Any, *rest: Any) -> Any:
         settles, plan.settles = plan.settles, []
-        sent = apply(self, session, number, plan, now)
+        sent = apply(self, session, number, plan, *rest)
         plan.publishes, plan.settles = [], settles
-        return [*sent, *apply(self, session, number, plan, now)] if settles else sent
+        return [*sent, *apply(self, session, number, plan, *rest)] if settles else sent
 
     patch.setattr(Transactions, "_apply", mutant)
 

@@ -22,6 +22,7 @@ NODE_MAX = (1 << 24) - 1
 SITE_MAX = (1 << 16) - 1
 DESTINATION_BITS = 40  # of a destination's id, below the number of its group
 GROUP_MAX = (1 << 23) - 1  # so that an id is positive in 64 bits, whoever reads them
+ANYBODY = bytes(GLOBAL_ID_BYTES)  # in place of a session: what a message manager has any client manager pass on
 
 
 class GlobalIds:

@@ -20,7 +20,9 @@ class Table(IntEnum):
     DELAYED = 10  # destination id, due time, number -> batch that is not yet due
     DEDUPLICATION = 11  # destination id, slot of the ring -> number, deduplication id
     LAST_VALUE = 12  # destination id, last-value key -> position of its last message
-    TRANSACTION = 13  # session -> number of its last committed transaction
+    TRANSACTION = 13  # session -> number of its last committed transaction, and up to which none will be any more
+    PREPARED = 14  # session, number -> part of a transaction that another group decides: see core/transaction
+    DECISION = 15  # session, number -> committed here, and by which groups that is not known to be done
     STREAM = 16  # destination id, position -> the stream that holds the body of that message
     REPLICA = 17  # how far this copy of a replica group is: its own, never copied to another
     PAGE = 18  # destination id, subscription id, page -> what is settled, redelivered or doomed beyond the cursors

@@ -53,6 +53,8 @@ def load(store: Store) -> Loaded:
         Table.DEDUPLICATION: state.deduplication,
         Table.LAST_VALUE: state.last_values,
         Table.TRANSACTION: state.transactions,
+        Table.PREPARED: state.prepared,
+        Table.DECISION: state.decisions,
         Table.STREAM: state.streams,
     }
     damaged: list[tuple[Table | None, bytes]] = []

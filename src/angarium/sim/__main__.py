@@ -15,12 +15,15 @@ from functools import partial
 
 from angarium.sim.post import PostWorld
 from angarium.sim.replicas.world import ReplicaWorld
+from angarium.sim.spanning import SpanningWorld
 from angarium.sim.trade import TradeWorld
 from angarium.sim.world import Failure, Outcome, World, run_seed
 
 _PROGRESS_S = 5.0
 Kind = type[World] | type[ReplicaWorld]
-WORLDS: dict[str, Kind] = {"plain": World, "trade": TradeWorld, "post": PostWorld, "replicas": ReplicaWorld}
+WORLDS: dict[str, Kind] = {
+    "plain": World, "trade": TradeWorld, "post": PostWorld, "replicas": ReplicaWorld, "spanning": SpanningWorld,
+}  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -29,7 +29,7 @@ class SimManager:
     def __init__(
         self, clock: Clock, trace: Trace, disk: SimDisk, settings: "BrokerSettings", witness: "Witness", *,
         wall_ms_at_zero: float, enter: Callable[[Callable[[], None]], None], answer: Callable[[mm.ToSession], None],
-        report: Callable[[mm.Report], None],
+        report: Callable[[mm.Report], None], number: int = 0,
     ) -> None:  # fmt: skip
         self._clock = clock
         self._trace = trace
@@ -45,7 +45,9 @@ class SimManager:
         self.is_dead = False
         self.stored = load(disk.open(self))
         self.stored.stream_files = disk.stream_files.open(self, held_streams(self.stored.streams))
-        self.machine = MessageManager(settings.destination, settings.stream, wall_ms_at_zero=wall_ms_at_zero)
+        self.machine = MessageManager(
+            settings.destination, settings.stream, wall_ms_at_zero=wall_ms_at_zero, number=number
+        )
 
     def begin(self) -> None:
         self._run(self.machine.restore(self.stored, now=self._clock.now))
@@ -137,6 +139,8 @@ def load(store: Store) -> StoredState:
         Table.DEDUPLICATION: state.deduplication,
         Table.LAST_VALUE: state.last_values,
         Table.TRANSACTION: state.transactions,
+        Table.PREPARED: state.prepared,
+        Table.DECISION: state.decisions,
     }
     for table, records in tables.items():
         for item in store.scan(table, b"", b"\xff" * 9, limit=1_000_000):

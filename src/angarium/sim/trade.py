@@ -73,6 +73,10 @@ class TradeWorld(World):
         self._inputs: tuple[str, ...] = INPUTS
         self._outputs: tuple[str, ...] = OUTPUTS
 
+    @property
+    def trade_audit(self) -> TransactionAudit:
+        return self.audit.transactions
+
     def _populate(self) -> Faults:
         chance = self.chance("trade")
         self._inputs, self._outputs = INPUTS[: chance.randint(1, 2)], OUTPUTS[: chance.randint(1, 2)]
@@ -108,7 +112,7 @@ class TradeWorld(World):
 
     def _add_trader(self, name: str) -> Trader:
         trader = Trader(
-            self.client(name), self.chance(f"application {name}"), self.audit.transactions,
+            self.client(name), self.chance(f"application {name}"), self.trade_audit,
             inputs=self._inputs, outputs=self._outputs,
         )  # fmt: skip
         self.applications.append(trader)

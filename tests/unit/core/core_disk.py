@@ -90,4 +90,6 @@ class FakeDisk:
             deduplication=dict(self.tables[Table.DEDUPLICATION]),
             last_values=dict(self.tables[Table.LAST_VALUE]),
             transactions=dict(self.tables[Table.TRANSACTION]),
+            prepared=dict(self.tables[Table.PREPARED]),
+            decisions=dict(self.tables[Table.DECISION]),
         )

@@ -183,7 +183,7 @@ def test_the_reason_is_the_right_one(scene: Scene, code: str, said: list[str]) -
     for words in said:
         assert words in found["sentence"], found["sentence"]
     waiting = found["figures"]["waiting"]
-    parts = ("free", "held", "parked", "redelivery_delayed", "dying")
+    parts = ("free", "held", "parked", "redelivery_delayed", "locked", "dying")
     assert waiting == sum(found["figures"][part] for part in parts), "the figures add up"
 
 

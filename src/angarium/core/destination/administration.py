@@ -6,6 +6,7 @@ durable.
 """
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,6 +32,7 @@ from angarium.core.destination.pending import (
 )
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.errors import Rejected
+from angarium.core.ids import format_id
 from angarium.core.storage import Put, Table, key_of
 from angarium.core.wire.frames import DestinationKind, Reply, Request
 
@@ -58,6 +60,7 @@ class Administration:
             "destination.browse": self._browse,
             "destination.explain": self._explain,
             "subscription.remove": self._remove_subscription,
+            "transaction.list": self._list_transactions,
             **dict.fromkeys(redriving.COMMANDS, self._dead_messages.request),
         }
 
@@ -153,6 +156,17 @@ class Administration:
             raise Rejected("subscription-in-use", f"subscription {name!r} has an active consumer; close it first")
         return destination.consuming.end_subscription(subscription, [done(session, request, {"removed": name})])
 
+    def _list_transactions(self, session: bytes, request: Request, now: float) -> list[Command]:
+        """Those that are prepared here and not decided, the oldest first, and how many others wait to hear from us."""
+        transactions = self._manager.transactions
+        listed = [
+            {"session": format_id(owner), "number": number, "decider": record.decider, "since_ms": record.since_ms,
+             "sends": len(record.publishes), "settles": len(record.settles)}
+            for (owner, number), record in islice(transactions.participant, LIST_COUNT_MAX)
+        ]  # fmt: skip
+        counts = {"prepared_count": len(transactions.participant), "decided_count": len(transactions.decisions)}
+        return [done(session, request, {"prepared": listed, **counts})]
+
     def _browse(self, session: bytes, request: Request, now: float) -> list[Command]:
         keep = browsing.selected_by(request)
         return [browsing.browse(self._named(request), session, request, keep, self._manager.pending_read)]
@@ -209,6 +223,8 @@ def describe(destination: Destination) -> dict[str, Any]:
         "producers": len(destination.producers.attached()),
         "consumers": len(destination.consumers),
         "in_flight": sum(s.in_flight_count() for s in subscriptions),
+        "locked": sum(s.locks.count for s in subscriptions),
+        "prepared": destination.state.reserved,
         "messages_in": counters.messages_in,
         "messages_out": counters.messages_out,
         "settled": counters.settled,

@@ -138,6 +138,16 @@ class DestinationSettings:
     deduplication_ids_max: int = 10_000
     # Last-value keys of one destination. Past it the least recently written is an ordinary message again.
     last_value_keys_max: int = 100_000
+    # Parts of transactions that are prepared here and decided by another replica group, and their bytes, which are kept
+    # in memory. Past it one more is refused, and its transaction aborted.
+    prepared_max: int = 10_000
+    prepared_bytes_max: int = 64 << 20
+    # Transactions that were decided here and that other groups have not yet finished. Past it none is decided that
+    # others take part in: it is aborted.
+    decisions_max: int = 100_000
+    # After so long a group that waits for a decision asks for it, and one that has decided tells it again to those that
+    # are silent; and again after as long. A transaction that takes longer between its phases is aborted.
+    in_doubt_s: float = 5.0
     # What all destinations together may hold; 0 is no limit. Past it all producers are blocked.
     node_messages_max: int = 0
     node_bytes_max: int = 0

@@ -109,6 +109,7 @@ def _figures(destination: Destination, subscription: Subscription) -> dict[str, 
         "parked": subscription.parking.parked_count + subscription.parking.orphaned.count
         + sum(consumer.unclaimed.count for consumer in consumers if consumer.unclaimed is not None),
         "redelivery_delayed": sum(high - low for _, (low, high) in subscription.delayed),
+        "locked": subscription.locks.count,
         "dying": sum(ranges.count for ranges in subscription.doom.sets()),
         "delayed": destination.publishing.delays.count,
         "unwritten": sum(lane.next - lane.readable for lane in log.order),
@@ -155,7 +156,7 @@ def _nothing_free(
     destination: Destination, subscription: Subscription, figures: dict[str, Any], now: float
 ) -> Verdict:
     """Everything is somebody's, or has to wait: the largest part decides."""
-    part = max(("held", "parked", "redelivery_delayed", "dying"), key=lambda name: int(figures[name]))
+    part = max(("held", "parked", "redelivery_delayed", "locked", "dying"), key=lambda name: int(figures[name]))
     count = figures[part]
     share = f"{_messages(count)}" if count < figures["waiting"] else f"all {_messages(count)}"
     state = destination.state
@@ -171,11 +172,24 @@ def _nothing_free(
         )
     if part == "parked":
         return _awaiting(destination, subscription, f"{share} {_are(count)} kept", now)
+    if part == "locked":
+        return Verdict("locked", f"{share} {_are(count)} locked {_by_whom(subscription)}")
     if part == "redelivery_delayed":
         until = _wall(state.wall_ms(subscription.delayed[0][0]))
         sentence = f"{share} {_are(count)} to be delivered again, the first not before {until}"
         return Verdict("redelivery-delayed", sentence)
     return Verdict("dying", f"{share} {_are(count)} on the way to the dead message queue")
+
+
+def _by_whom(subscription: Subscription) -> str:
+    lock = min(subscription.locks, key=lambda lock: lock.since_ms)
+    session, number = lock.transaction
+    others = len({lock.transaction for lock in subscription.locks}) - 1
+    more = f" and {others:,} later ones" if others else ""
+    return (
+        f"by transaction {number} of session {format_id(session)}{more}, which is prepared since "
+        f"{_wall(lock.since_ms)} and whose end replica group {lock.decider} decides"
+    )
 
 
 def _awaiting(destination: Destination, subscription: Subscription, what: str, now: float) -> Verdict:

@@ -42,7 +42,7 @@ class Limits:
         record = self._state.record
         if record.bytes_max and self._state.log.stored_bytes >= record.bytes_max:
             return 0
-        return max(0, record.messages_max - self.count()) if record.messages_max else 1 << 62
+        return max(0, record.messages_max - self.count() - self._state.reserved) if record.messages_max else 1 << 62
 
     def refuses(self) -> bool:
         return self.is_set and self._state.record.over_limit == "refuse"

@@ -48,6 +48,7 @@ from angarium.core.stream.events import FileEvent, StreamSettings
 from angarium.core.stream.reading import Damage
 from angarium.core.stream.streams import FRAMES as STREAM_FRAMES
 from angarium.core.stream.streams import Streams
+from angarium.core.transaction.local import FRAMES as TRANSACTION_FRAMES
 from angarium.core.transaction.local import Transactions
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
@@ -82,7 +83,9 @@ class MessageManager:
         )
         self._directory = Directory(self.destinations, settings)
         self._administration = Administration(self)
-        self.transactions = Transactions(self.destinations, self.write)
+        self.transactions = Transactions(
+            number, self.destinations, settings, write=self.write, wall_ms_at_zero=wall_ms_at_zero
+        )
         self._sweeper = Sweeper(self.destinations)
 
     # -- start -------------------------------------------------------------------------------------
@@ -98,7 +101,7 @@ class MessageManager:
             if record.owner:
                 self._temporaries.restore(record.owner, identity, now=now)
         operations = take_up(self.destinations, state, now=now)
-        self.transactions.restore(state.transactions)
+        self.transactions.restore(state, now=now)
         burials: list[Command] = []
         for destination in self.destinations.values():
             self._note_deadline(destination)
@@ -131,7 +134,7 @@ class MessageManager:
 
     def deadline(self) -> float | None:
         deadlines = [self.streams.deadline(), self._temporaries.deadline(), self._directory.deadline()]
-        deadlines.append(self._sweeper.deadline())
+        deadlines += [self._sweeper.deadline(), self.transactions.deadline()]
         deadlines += [destination.deadline() for destination in self._timed.values()]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -172,7 +175,7 @@ class MessageManager:
                 for destination in list(self._timed.values()):
                     commands += destination.tick(now)
                     self._note_deadline(destination)
-                commands += self._directory.tick(now) + self._sweeper.tick(now)
+                commands += self._directory.tick(now) + self._sweeper.tick(now) + self.transactions.tick(now)
                 return commands + self._remove_temporaries(self._temporaries.due(now))
         return self._file_event(event)
 
@@ -217,12 +220,12 @@ class MessageManager:
         return []
 
     def _own_frame(self, session: bytes, frame: frames.Frame, payload: bytes, now: float) -> list[Command]:
+        if isinstance(frame, TRANSACTION_FRAMES):
+            return self.transactions.frame(session, frame, payload, now=now)
         match frame:
             case frames.StreamRead():
                 found = self._by_name.get(frame.destination)
                 return list(self.streams.read(session, found.identity if found else 0, frame, allowed=True))
-            case frames.TransactionCommit():
-                return self.transactions.commit(session, frame, payload, now=now)
             case frames.SessionEnded(closed):
                 self._directory.session_ended(session, closed=closed, now=now)
                 ended = self.transactions.session_ended(session, closed=closed)
@@ -370,7 +373,7 @@ class MessageManager:
         if pending.created:
             self._creations.pop(pending.created, None)
         if pending.committed is not None:
-            self.transactions.written(*pending.committed)
+            self.transactions.written(*pending.committed, now)
         destination = self.destinations.get(pending.destination)
         commands: list[Command] = []
         commands += pending.answers if destination is None else destination.written(pending, now=now)
@@ -380,6 +383,8 @@ class MessageManager:
                 self._note_deadline(destination)
         for other in pending.others:
             commands += self._written(other, now)
+        if pending.follows is not None:
+            commands += pending.follows(now)
         return [*commands, *self.streams.delete(pending.gone)]
 
     def check(self) -> None:

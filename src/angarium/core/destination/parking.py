@@ -59,6 +59,12 @@ class Parking:
         parked = self.parked.pop(key, None)
         return RangeSet() if parked is None else parked.positions
 
+    def kept_for(self, key: ConsumerKey) -> RangeSet | None:
+        """Where something more is kept for a consumer that may come back; None if it will not."""
+        if key in self.parked:
+            return self.parked[key].positions
+        return self.orphaned if key in self.awaited else None
+
     def orphaned_for(self, key: ConsumerKey) -> RangeSet:
         """What the consumer may claim: nothing, if it was given up before the restart, for others may hold it since."""
         return self.orphaned if key in self.awaited or not self.awaited else RangeSet()

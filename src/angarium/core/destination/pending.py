@@ -3,7 +3,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from angarium.core.destination.consumer import Consumer
-from angarium.core.destination.events import ToSession
+from angarium.core.destination.events import Command, ToSession
 from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.log import Lane
 from angarium.core.destination.producers import Refusal
@@ -43,6 +43,7 @@ class PendingWrite:
     held_ms: int | None = None  # it keeps messages until they are due; when the first of them is
     moved: bool = False  # what was due is in the log now
     committed: tuple[bytes, int] | None = None  # session, number of its transaction
+    follows: Callable[[float], list[Command]] | None = None  # what else, at that time
     others: list["PendingWrite"] = field(default_factory=list)  # of other destinations, in the same write
 
 

@@ -38,6 +38,7 @@ class Producer:
     used_ms: int = 0
     session: bytes | None = None  # who has it open
     number: int = 0
+    attachment: bytes = b""  # with which it was opened: a commit that comes from an earlier one is void
     client: bytes = b""  # the connection that publishes, as it calls itself across reconnections
     refusals: list[Refusal] = field(default_factory=list)  # that its client may not have heard of
 

@@ -55,7 +55,7 @@ class Publishing:
         except Rejected as refused:
             return [ToSession(session, frames.ProducerClosed(frame.producer, refused.code, refused.reason))]
         producer.used_ms = state.wall_ms(now)
-        producer.client = frame.client
+        producer.client, producer.attachment = frame.client, frame.attachment
         opened = frames.ProducerOpened(frame.producer, producer.identity, producer.accepted, frame.attachment)
         commands: list[Command] = [ToSession(session, opened)]
         for refusal in producer.unheard(frame.confirmed):

@@ -16,7 +16,9 @@ from angarium.core.storage import Operation, Table, delete_prefix
 from angarium.core.stream.events import StoredFile
 
 NEXT_DESTINATION_KEY = b"next-destination"
-_OF_NO_DESTINATION = (Table.NODE, Table.TRANSACTION, Table.REPLICA, Table.GROUPS)
+_OF_NO_DESTINATION = (
+    Table.NODE, Table.TRANSACTION, Table.PREPARED, Table.DECISION, Table.REPLICA, Table.GROUPS,
+)  # fmt: skip
 _T = TypeVar("_T")
 
 
@@ -35,6 +37,8 @@ class StoredState:
     deduplication: dict[bytes, bytes] = field(default_factory=dict)
     last_values: dict[bytes, bytes] = field(default_factory=dict)
     transactions: dict[bytes, bytes] = field(default_factory=dict)
+    prepared: dict[bytes, bytes] = field(default_factory=dict)
+    decisions: dict[bytes, bytes] = field(default_factory=dict)
     stream_files: dict[bytes, StoredFile] = field(default_factory=dict)  # by identity
 
 

@@ -46,6 +46,7 @@ class DestinationState:
         self.producers = ProducerTable(producers_max=settings.producers_max)
         self.counters = Counters()
         self.keep_until = 0.0  # a topic keeps its log until its subscribers had time to resume, or to come
+        self.reserved = 0  # messages that prepared transactions will send here, if they are committed
         self.bury: Bury | None = None
         self.note_expiring: Callable[[], None] = lambda: None  # something that expires is in the log
         self.read_token = read_token

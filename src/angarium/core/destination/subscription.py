@@ -8,8 +8,9 @@
               delayed: will be returned at a given time
               doomed: will never be delivered again, and is to be buried
               parked: held by a session that was cut off, and may come back
+              locked: to be settled by a transaction that is prepared and not decided
 
-In each lane of the log every position from cursor to fresh is in exactly one of the six sets; all are ranges, so that
+In each lane of the log every position from cursor to fresh is in exactly one of the seven sets; all are ranges, so that
 memory follows what is in flight. A queue has one subscription that all its consumers share; a topic has one for each
 subscriber or name.
 
@@ -26,6 +27,7 @@ from heapq import heappop, heappush
 from angarium.core.destination.consumer import UNSEEN_RANGES_MAX, Consumer, ConsumerKey
 from angarium.core.destination.doom import Doom
 from angarium.core.destination.line import Line
+from angarium.core.destination.locks import Lock, Locks, TransactionKey
 from angarium.core.destination.log import LANE_BITS, Log, lane_of
 from angarium.core.destination.pages import NotedRanges
 from angarium.core.destination.parking import Parking
@@ -68,6 +70,7 @@ class Subscription:
         self.redeliveries = Redeliveries(self._new_set)
         self.consumers: dict[ConsumerKey, Consumer] = {}
         self.parking = Parking()
+        self.locks = Locks()
         self.reading = False
         self.accepts: Callable[[Fields, bytes], bool] | None = None  # by fields and producer; None: everything
         self.is_live = False  # what it accepts is offered to it as it arrives; it need not look for it
@@ -98,7 +101,7 @@ class Subscription:
         return sum(max(0, end - self.cursor_of(lane)) for lane, end in ends) - self.settled.count
 
     def in_flight_count(self) -> int:
-        return sum(c.held.count for c in self.consumers.values()) + self.parking.parked_count
+        return sum(c.held.count for c in self.consumers.values()) + self.parking.parked_count + self.locks.count
 
     @property
     def looks(self) -> bool:
@@ -209,11 +212,12 @@ class Subscription:
         if resumed:
             consumer.recovered = self.parking.recovered(key)
             mine, orphaned = self.parking.take(key), self.parking.orphaned_for(key)
+            locked = self.locks.claim(key, held)
             for low, high in held:
                 got = mine.remove(low, high) + orphaned.remove(low, high)
                 for part in got:
                     consumer.held.add(*part)
-                lost += RangeSet(got).gaps(low, high)
+                lost += RangeSet([*got, *locked]).gaps(low, high)
             consumer.unclaimed = mine
         self.line.join(consumer)
         return lost
@@ -237,6 +241,7 @@ class Subscription:
                 consumer.held.add(*part)
             self.parking.park(consumer.key, consumer.held, park_until, consumer.recovered)
             return
+        self.locks.disown(consumer.key)
         self._give_back(consumer.held)
         self._free_again(unclaimed)
 
@@ -248,6 +253,7 @@ class Subscription:
         """Free what is kept for them; return those that are not attached."""
         for key in keys:
             self.line.give_up(key)
+            self.locks.disown(key)
             self._give_back(self.parking.take(key))
             self.parking.awaited.pop(key, None)
         self._return_all(self.parking.unclaimed())
@@ -342,6 +348,41 @@ class Subscription:
             consumer.held_since = None
         return got
 
+    # -- transactions that are prepared ----------------------------------------------------------------
+
+    def lock(self, lock: Lock, ranges: list[Range]) -> None:
+        """What its consumer holds, or left unclaimed so far, is the transaction's from now on; after a restart, when
+        nobody holds anything yet, what is not settled of it."""
+        consumer = self.consumers.get((lock.transaction[0], lock.consumer))
+        for low, high in ranges:
+            if consumer is not None:
+                taken = self._take_own(consumer, low, high)
+            else:
+                taken = self.returned.remove(low, high) + self.parking.orphaned.remove(low, high)
+            for part in taken:
+                lock.positions.add(*part)
+        self.locks.add(lock)
+
+    def settle_locked(self, transaction: TransactionKey, consumer: int) -> int | None:
+        """The transaction is committed; return how many it settled here, None if it has no lock here."""
+        lock = self.locks.take(transaction, consumer)
+        for low, high in lock.positions if lock is not None else ():
+            self._settle_part(low, high)
+        return None if lock is None else lock.positions.count
+
+    def unlock(self, transaction: TransactionKey, consumer: int) -> None:
+        """The transaction is rolled back: to whoever had it before, or to anybody."""
+        lock = self.locks.take(transaction, consumer)
+        if lock is None:
+            return
+        owner = (transaction[0], consumer)
+        kept = self.consumers[owner].held if owner in self.consumers else self.parking.kept_for(owner)
+        if not lock.is_owned or kept is None:
+            self._give_back(lock.positions)
+            return
+        for low, high in lock.positions:
+            kept.add(low, high)
+
     # -- death -------------------------------------------------------------------------------------
 
     def doom_free(self, reason: str, low: int, high: int) -> None:
@@ -380,7 +421,7 @@ class Subscription:
         """Assert the invariant of the picture above. For tests and the simulator."""
         sets = [self.settled, self.returned, RangeSet(part for _, part in self.delayed)]
         sets += [c.held for c in self.consumers.values()] + [c.unclaimed or RangeSet() for c in self.consumers.values()]
-        sets += self.parking.sets() + self.doom.sets()
+        sets += self.parking.sets() + self.doom.sets() + self.locks.sets()
         union = RangeSet()
         for positions in sets:
             for part in positions:

@@ -16,7 +16,7 @@ their clients open them again over the same connection, and nobody else is distu
 from dataclasses import dataclass, field
 
 from angarium.core.errors import RemoteProtocolError
-from angarium.core.ids import GLOBAL_ID_BYTES, GlobalIds, destination_id, format_id, group_of
+from angarium.core.ids import ANYBODY, GLOBAL_ID_BYTES, GlobalIds, destination_id, format_id, group_of
 from angarium.core.report import Level, Report
 from angarium.core.session.detached import Detached, DetachedSessions
 from angarium.core.session.events import (
@@ -29,6 +29,7 @@ from angarium.core.session.events import (
     FramesReceived,
     FromBus,
     GroupLost,
+    GroupsKnown,
     InputRefused,
     SendFrame,
     SessionSettings,
@@ -38,6 +39,7 @@ from angarium.core.session.events import (
 )
 from angarium.core.session.session import Session
 from angarium.core.session.waiting import WaitingBytes
+from angarium.core.transaction.coordinator import passed_on
 from angarium.core.wire import frames
 from angarium.core.wire.codec import Received
 
@@ -64,6 +66,7 @@ class ClientManager:
         self._ids = ids
         self._node = node
         self._incarnation = incarnation
+        self._groups = [0]  # replica groups, by number
         self._connections: dict[int, Connection] = {}
         self._sessions: dict[bytes, Session] = {}
         self._identities: dict[bytes, Connection] = {}
@@ -89,6 +92,8 @@ class ClientManager:
             case FramesReceived(number, received):
                 return self._frames(number, received, now)
             case FromBus(identity, frame, payload):
+                if identity == ANYBODY:  # one message manager has something to say to another
+                    return [] if (command := passed_on(frame)) is None else [command]
                 session = self._sessions.get(identity)
                 if session is None:
                     return []  # it has just gone, and its destinations are being told
@@ -106,6 +111,9 @@ class ClientManager:
                 return [] if connection is None else self._fail(connection, code, reason)
             case GroupLost(group):
                 return self._sent(self._group_lost(group), now)
+            case GroupsKnown(groups):
+                self._groups[:] = groups  # sessions share it
+                return []
             case Tick():
                 return self._heartbeat(now)
             case ShutDown(reason):
@@ -139,8 +147,9 @@ class ClientManager:
 
     def _add_session(self, connection: Connection, number: int, identity: bytes) -> Session:
         session = Session(
-            connection.number, number, identity, connection.identity, self._settings, self._ids, connection.waiting
-        )
+            connection.number, number, identity, connection.identity, self._settings, self._ids, connection.waiting,
+            self._groups,
+        )  # fmt: skip
         connection.sessions[number] = session
         self._sessions[identity] = session
         return session

@@ -53,6 +53,12 @@ class GroupLost(msgspec.Struct, frozen=True):
     group: int
 
 
+class GroupsKnown(msgspec.Struct, frozen=True):
+    """The replica groups that there are, by number, in order. Before it is told there is one, number 0."""
+
+    groups: list[int]
+
+
 class Tick(msgspec.Struct, frozen=True): ...
 
 
@@ -61,8 +67,8 @@ class ShutDown(msgspec.Struct, frozen=True):
 
 
 Event = (
-    ConnectionOpened | FramesReceived | InputRefused | ConnectionStalled | ConnectionLost | FromBus | GroupLost | Tick
-    | ShutDown
+    ConnectionOpened | FramesReceived | InputRefused | ConnectionStalled | ConnectionLost | FromBus | GroupLost
+    | GroupsKnown | Tick | ShutDown
 )  # fmt: skip
 
 # -- commands --------------------------------------------------------------------------------------

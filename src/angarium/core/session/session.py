@@ -10,10 +10,12 @@ could know that the broker had closed a producer or consumer is ignored: of thos
 highest number that no longer is, all below it. Anything else for a producer or consumer that is not open is the
 client's error.
 """
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from angarium.core.errors import Rejected, RemoteProtocolError
-from angarium.core.ids import GlobalIds, group_of
+from angarium.core.ids import GlobalIds, destination_id, group_of
 from angarium.core.names import check_name
 from angarium.core.session.events import Command, SendFrame, SessionSettings, ToBus
 from angarium.core.session.links import Asked, Link, LinkState, check_batch, check_producer, check_resume
@@ -22,6 +24,7 @@ from angarium.core.session.stream_links import FROM_BUS, FROM_CLIENT, StreamLink
 from angarium.core.session.unconfirmed import Unconfirmed
 from angarium.core.session.waiting import WaitingBytes
 from angarium.core.session.watch_links import WatchLinks
+from angarium.core.transaction.coordinator import Coordinator, divide
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Frame
@@ -42,6 +45,7 @@ class Session:
         settings: SessionSettings,
         ids: GlobalIds,
         waiting: WaitingBytes,
+        groups: Sequence[int] = (0,),
     ) -> None:
         self.connection = connection
         self.number = number
@@ -51,12 +55,14 @@ class Session:
         self._settings = settings
         self._ids = ids
         self._waiting = waiting  # of the whole connection
+        self._groups = groups  # all replica groups that there are
         # After a resume, frames meant for the session's earlier connection may still come from the bus. Those of a
         # producer or consumer count only once it is open, and open it is by an answer that repeats this.
         self._attachment = ids.next()
         self._producers: dict[int, Link] = {}
         self._consumers: dict[int, Link] = {}
         self._streams = StreamLinks(identity, self._attachment, ids)
+        self._coordinator = Coordinator(identity, self._attachment)
         self._watches = WatchLinks(self._attachment, watches_max=settings.watches_max)
         self._locating: dict[Asked, dict[tuple[bool, int], Link]] = {}  # ... and then by (is a producer, number)
         # Closed by the broker, oldest first. Of producers and of consumers: the highest number that is forgotten.
@@ -213,7 +219,14 @@ class Session:
         settles = [(self._usable(self._consumers.get(number)), number, ranges) for number, ranges in frame.settles]
         self._committing = frame.number
         commit = frames.TransactionCommit(frame.number, publishes, settles, self._attachment)
-        return [ToBus(self.identity, 0, commit, payload)]
+        if len(self._groups) == 1:
+            return [ToBus(self.identity, destination_id(self._groups[0], 0), commit, payload)]
+        if not all(destination for destination, _, _ in (*publishes, *settles)):
+            return [*self._coordinator.ask_all(frame.number, self._groups)]
+        parts = divide(commit, payload)
+        if len(parts) > 1:
+            return [*self._coordinator.begin(frame.number, parts)]
+        return [ToBus(self.identity, destination_id(min(parts, default=self._groups[0]), 0), commit, payload)]
 
     def _usable(self, link: Link | None) -> int:
         return link.destination if link is not None and link.state is LinkState.OPEN else 0
@@ -296,6 +309,9 @@ class Session:
     # -- from the bus --------------------------------------------------------------------------------
 
     def bus_frame(self, frame: Frame, payload: bytes) -> list[Command]:
+        if self._coordinator.is_concerned(frame):
+            posted, answer = self._coordinator.frame(frame)
+            return [*posted, *(self.bus_frame(answer, b"") if answer is not None else [])]
         match frame:
             case frames.Deliver(number):
                 link = self._consumers.get(number)

@@ -70,7 +70,18 @@ from angarium.core.wire.frames.streams import (
     StreamReadEnd,
     StreamStored,
 )
-from angarium.core.wire.frames.transactions import Aborted, Commit, Committed
+from angarium.core.wire.frames.transactions import (
+    Aborted,
+    Commit,
+    CommitComplete,
+    CommitFail,
+    CommitFinal,
+    CommitPrepare,
+    CommitQuestion,
+    CommitReady,
+    CommitRollback,
+    Committed,
+)
 from angarium.core.wire.frames.vocabulary import (
     LANE_BITS,
     PORT_DEFAULT,
@@ -94,6 +105,7 @@ FRAMES: dict[int, type[Frame]] = {
         Request, Reply,
         TransactionCommit, Locate, Located, SessionEnded, Stall, ClientHere, ClientEnded,
         Commit, Committed, Aborted,
+        CommitPrepare, CommitReady, CommitFail, CommitFinal, CommitComplete, CommitRollback, CommitQuestion,
         StreamOpen, StreamOpened, StreamFragment, StreamStored, StreamClose, StreamClosed,
         StreamRead, StreamData, StreamCredit, StreamReadEnd,
         Watch, WatchFound, WatchClose, WatchClosed,

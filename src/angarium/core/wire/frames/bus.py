@@ -26,13 +26,15 @@ class Located(Frame, frozen=True):
 
 
 class TransactionCommit(Frame, frozen=True):
-    """A Commit whose producers and consumers the client manager has looked up. Payload: as there."""
+    """A Commit whose producers and consumers the client manager has looked up. Payload: as there. With `participants`
+    it is only this group's part of it, and the group decides: the others are prepared, and wait for it."""
 
     kind = 54
     number: int
     publishes: list[tuple[int, int, int]]  # destination, producer, bytes of its batch in the payload
     settles: list[tuple[int, int, list[Range]]]  # destination, consumer, positions
     attachment: bytes = b""
+    participants: list[int] = []  # the other groups
 
 
 class SessionEnded(Frame, frozen=True):
