@@ -99,6 +99,14 @@ def test_nothing_is_acknowledged_before_the_primary_knows_us() -> None:
     assert backup.tell(MessageReceived(A, m.Welcome("g", 1, 0, 1))) == [SendTo(A, m.Ack("g", 1, 1))]
 
 
+def test_orders_of_a_primary_that_does_not_know_us_yet_are_forgotten_once_committed() -> None:
+    backup = Told(replica(B, settings=ReplicationSettings(recent_orders_max=1)))
+    backup.configured(configuration(1, A, B))
+    backup.tell(order(EMPTY, 1, 2))
+    backup.tell(order(Position(1, 2), 3, committed=2))
+    assert len(backup.machine.window) == 1
+
+
 def test_a_lower_epoch_is_refused_with_the_newer_and_a_higher_one_is_not_taken_before_its_configuration() -> None:
     backup = following()
     backup.configured(configuration(2, C, B))

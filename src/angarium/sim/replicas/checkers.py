@@ -12,7 +12,8 @@
 - *one voice*: a backup writes only what the primary of its own epoch has in its history.
 - *a promise holds*: a replica that said it is done with an epoch writes no order in that epoch any more, restart or
   not.
-- *in sync*: whoever is in a configuration's in-sync set has everything that was confirmed when it is decided.
+- *in sync*: whoever is in a configuration's in-sync set has everything that was confirmed when it is decided, and
+  destroys nothing of it.
 - *prefixes*: whoever is in sync when a primary begins has nothing that the primary has not.
 - *a body is there*: whenever a disk says that a message holds a stream, all of that stream is durable on it.
 - *bounds*: windows and buffers keep their limits.
@@ -98,8 +99,11 @@ class Ledger:
 
     def synced(self, replica: Replica, operations: list[Operation]) -> None:
         disk = self.disks[replica]
+        was_copying = disk.mirror.is_copying
         if disk.mirror.apply(operations):
             self._check_position(disk)
+        if disk.mirror.is_copying and not was_copying and replica in self._decided().in_sync:
+            raise Violation("in sync", f"{replica} is, and begins to copy over what it has")
         for operation in operations:
             if isinstance(operation, Put) and operation.table == Table.STREAM:
                 self._check_file(disk, msgspec.msgpack.decode(operation.value, type=StreamRecord))
