@@ -5,9 +5,11 @@ host. `end` deletes the namespaces, and with them everything in them.
 """
 import itertools
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 GROUP = "239.255.90.1"
 _numbers = itertools.count(1)
@@ -31,8 +33,17 @@ def run(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout
 
 
+def sweep() -> None:
+    """Delete what runs that were killed have left: their process is in the name."""
+    for name in run("ip", "netns", "list").split():
+        left = re.fullmatch(r"ag(\d+)x\d+(hub|h\d+)", name)
+        if left and not Path(f"/proc/{left[1]}").exists():
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
 class Hosts:
     def __init__(self, count: int) -> None:
+        sweep()
         self._prefix = f"ag{os.getpid()}x{next(_numbers)}"
         self.hub = f"{self._prefix}hub"
         self.addresses = [f"10.77.0.{n + 1}" for n in range(count)]
