@@ -1,19 +1,19 @@
-"""`make demo`: a broker is killed in the middle of its work, and nothing that it confirmed is lost.
+"""`make demo`: processes of a cluster are killed in the middle of their work, and nothing that was confirmed is lost.
 
-    1  start a broker on a free port, with its data in a temporary directory
+    1  start a cluster on free ports: two client managers, two replica groups of three copies, each node a process
     2  two producers and two consumers share the queue `orders`; one producer publishes to the topic `prices`, which
        two durable subscriptions follow
-    3  kill -9 the broker twice while they work, and start it again; the clients go on by themselves
-    4  compare what producers saw confirmed with what consumers received (`demo_proof`)
+    3  kill -9 the primary that has the queue: a backup takes over; start it again: it synchronises and is a backup
+    4  kill -9 a client manager: its clients go on at the other one
+    5  compare what producers saw confirmed with what consumers received (`demo_proof`)
 
 Exit code 0 only if the proof holds. `--plant` falsifies the consumers' books, to see that it can fail.
 """
 import asyncio
 import shutil
-import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -25,13 +25,16 @@ from rich.table import Table
 
 import angarium
 from angarium.admin.administration import Administration
+from angarium.cli.failure import Failure
+from angarium.cli.local_cluster import LocalCluster, LocalNode
+from benchmarks.demo_cluster import ClusterWatch
 from benchmarks.demo_proof import Receipt, Verdict, prove
 from benchmarks.demo_traffic import BURST_COUNT, Consumer, Producer
-from benchmarks.processes import BenchmarkFailed, Broker, Launch, free_port
+from benchmarks.processes import free_port
 
 TOTAL_S_MAX = 55.0
-KILL_AT = (0.3, 0.65)  # shares of the messages that are confirmed by then
-DOWN_S = 0.7
+PRIMARY_KILLED_AT, MANAGER_KILLED_AT = 0.3, 0.7  # shares of the messages that are confirmed by then
+DOWN_S = 2.0
 LINE_EVERY_S = 1.0
 RATE = 2_500  # messages a second from each producer
 
@@ -48,11 +51,20 @@ class Plant(StrEnum):
 class Stage:
     """Everybody who takes part."""
 
-    address: str
+    cluster: LocalCluster
+    watch: ClusterWatch
     producers: list[Producer]
     consumers: list[Consumer]
-    broker: Broker
-    state: str = "starting"
+    rates: dict[str, float] = field(default_factory=dict)  # messages a second, of everybody
+    sent_before_kill: dict[str, int] = field(default_factory=dict)  # by each producer, until the last kill
+
+    @property
+    def addresses(self) -> list[str]:
+        return self.cluster.addresses
+
+    def kill(self, node: LocalNode) -> None:
+        self.watch.kill(node)
+        self.sent_before_kill = {producer.name: producer.sent for producer in self.producers}
 
     @property
     def total(self) -> int:
@@ -85,61 +97,85 @@ class Show:
         self._console = Console(highlight=False)
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
         self._started = time.monotonic()
+        self._counts: dict[str, int] = {}
 
     async def run(self) -> None:
         if self._live is None:
             while True:
                 await asyncio.sleep(LINE_EVERY_S)
                 stage = self._stage
-                self.say(f"broker {stage.state:<8} confirmed {stage.confirmed:>7,}  received {stage.received:>7,}")
+                self.say(f"confirmed {stage.confirmed:>7,}  received {stage.received:>7,}  {stage.watch.summary}")
         with self._live:
             try:
                 while True:
-                    self._live.update(self._table(), refresh=True)
-                    await asyncio.sleep(0.1)
+                    self._live.update(self._tables(), refresh=True)
+                    await asyncio.sleep(0.25)
             finally:
-                self._live.update(self._table(), refresh=True)
+                self._live.update(self._tables(), refresh=True)
 
     def say(self, text: str) -> None:
         self._console.print(f"{time.monotonic() - self._started:5.1f} s  {text}", markup=False)
 
-    def _table(self) -> Table:
+    def _tables(self) -> Table:
+        both = Table.grid(padding=(0, 4))
+        both.add_row(self._people(), self._stage.watch.table())
+        return both
+
+    def _people(self) -> Table:
         table = Table(box=None, pad_edge=False)
-        for name in ("who", "where", "done", "of"):
-            table.add_column(name, justify="left" if name in ("who", "where") else "right", min_width=10)
-        for producer in self._stage.producers:
-            table.add_row(producer.name, f"to {_name(producer)}", f"{len(producer.confirmed):,}", f"{producer.count:,}")
-        for consumer in self._stage.consumers:
-            table.add_row(consumer.name, f"from {_name(consumer)}", f"{len(consumer.receipts):,}", "")
-        table.add_row("broker", self._stage.state, "", "")
+        for name in ("who", "where", "done", "a second"):
+            table.add_column(name, justify="left" if name in ("who", "where") else "right", min_width=8)
+        counts = {p.name: len(p.confirmed) for p in self._stage.producers}
+        counts |= {c.name: len(c.receipts) for c in self._stage.consumers}
+        where = {p.name: f"to {_name(p)}" for p in self._stage.producers}
+        where |= {c.name: f"from {_name(c)}" for c in self._stage.consumers}
+        for name, count in counts.items():
+            rate = (count - self._counts.get(name, 0)) * 4.0
+            smooth = self._stage.rates[name] = 0.7 * self._stage.rates.get(name, rate) + 0.3 * rate
+            table.add_row(name, where[name], f"{count:,}", f"{smooth:,.0f}")
+        self._counts = counts
         return table
 
 
-async def _kill_and_restart(stage: Stage, show: Show) -> None:
-    for share in KILL_AT:
-        while stage.confirmed < share * stage.total:  # noqa: ASYNC110 (a look at three lists, not an event)
-            await asyncio.sleep(0.01)
-        confirmed = stage.confirmed
-        stage.broker.kill()
-        stage.state = "killed"
-        show.say(f"kill -9 after {confirmed:,} confirmed messages, {stage.received:,} receptions")
-        await asyncio.sleep(DOWN_S)
-        started = stage.broker.spawn()
-        stage.state = "starting"
-        await asyncio.to_thread(stage.broker.wait_ready, started)
-        stage.state = "up"
-        show.say(f"the broker is ready again, {stage.broker.ready_after_s:.2f} s after its start")
+async def _confirmed_share(stage: Stage, share: float) -> None:
+    while stage.confirmed < share * stage.total:  # noqa: ASYNC110 (a look at three lists, not an event)
+        await asyncio.sleep(0.01)
+
+
+async def _kill_the_primary(stage: Stage, show: Show) -> None:
+    await _confirmed_share(stage, PRIMARY_KILLED_AT)
+    group, primary = await stage.watch.primary_with("orders")
+    node = stage.watch.node(primary)
+    stage.kill(node)
+    show.say(f"kill -9 {primary}, primary of group {group}, after {stage.confirmed:,} confirmed messages")
+    killed = time.monotonic()
+    successor = await stage.watch.another_primary(group, primary)
+    show.say(f"{successor} is primary of group {group}, {time.monotonic() - killed:.2f} s after the kill")
+    await asyncio.sleep(DOWN_S)
+    stage.cluster.start_node(node)
+    show.say(f"{primary} is started again, and synchronises")
+    started = time.monotonic()
+    await stage.watch.in_sync(primary)
+    show.say(f"{primary} is in sync, {time.monotonic() - started:.1f} s after its start")
+
+
+async def _kill_a_client_manager(stage: Stage, show: Show) -> None:
+    await _confirmed_share(stage, MANAGER_KILLED_AT)
+    node = stage.watch.node("cm1")
+    stage.kill(node)
+    show.say(f"kill -9 cm1, a client manager, after {stage.confirmed:,} confirmed messages: its clients go elsewhere")
 
 
 async def _play(stage: Stage, show: Show) -> None:
-    stage.state = "up"
     async with asyncio.timeout(TOTAL_S_MAX), asyncio.TaskGroup() as everybody:
+        watching = everybody.create_task(stage.watch.run())
         showing = everybody.create_task(show.run())
-        consuming = [everybody.create_task(consumer.run(stage.address)) for consumer in stage.consumers]
+        consuming = [everybody.create_task(consumer.run(stage.addresses)) for consumer in stage.consumers]
         for consumer in stage.consumers:
             await consumer.subscribed.wait()
-        producing = [everybody.create_task(producer.run(stage.address)) for producer in stage.producers]
-        await _kill_and_restart(stage, show)
+        producing = [everybody.create_task(producer.run(stage.addresses)) for producer in stage.producers]
+        await _kill_the_primary(stage, show)
+        await _kill_a_client_manager(stage, show)
         await asyncio.gather(*producing)
         show.say(f"all {stage.confirmed:,} messages are confirmed")
         received = -1
@@ -150,11 +186,12 @@ async def _play(stage: Stage, show: Show) -> None:
             consumer.stopping = True
         await asyncio.gather(*consuming)
         showing.cancel()
+        watching.cancel()
 
 
-async def _left_over(address: str) -> list[str]:
-    """The broker's own view afterwards: every message is settled for every durable subscription."""
-    async with angarium.connect(address) as connection:
+async def _left_over(addresses: list[str]) -> list[str]:
+    """The cluster's own view afterwards: every message is settled for every durable subscription."""
+    async with angarium.connect(addresses) as connection:
         found = await Administration(connection).destinations()
     return [f"{d.name} still holds {d.messages:,} messages" for d in found if d.messages or d.in_flight]
 
@@ -163,7 +200,7 @@ def _verdicts(stage: Stage) -> list[Verdict]:
     orders = [entry for producer in stage.producers if _name(producer) == "orders" for entry in producer.confirmed]
     prices = [entry for producer in stage.producers if _name(producer) == "prices" for entry in producer.confirmed]
     shared = {consumer.name: consumer.receipts for consumer in stage.consumers if _name(consumer) == "orders"}
-    verdicts = [prove("queue orders", orders, shared)]
+    verdicts = [prove("queue orders", orders, shared, stage.sent_before_kill)]
     for consumer in stage.consumers:
         if _name(consumer) == "prices":
             verdicts.append(prove(f"topic prices, {consumer.name}", prices, {consumer.name: consumer.receipts}))
@@ -205,8 +242,8 @@ def _print_verdicts(verdicts: list[Verdict], left_over: list[str], console: Cons
 
 
 def _stage(data: Path, seconds: float) -> Stage:
-    port, count = free_port(), int(RATE * seconds)
-    command = [sys.executable, "-m", "angarium.cli.main", "up", "--data", str(data), "--listen", f"127.0.0.1:{port}"]
+    count = int(RATE * seconds)
+    cluster = LocalCluster(data, free_port(), client_managers=2, groups=2, copies=3)
     prices, pause_s = angarium.Topic("prices"), BURST_COUNT / RATE
     producers = [
         Producer("shop", "orders", count, pause_s),
@@ -219,26 +256,30 @@ def _stage(data: Path, seconds: float) -> Stage:
         Consumer("ledger", prices, durable="ledger"),
         Consumer("audit", prices, durable="audit"),
     ]
-    broker = Broker(Launch(command, "ready"), data.with_suffix(".log"))
-    return Stage(f"angarium://127.0.0.1:{port}", producers, consumers, broker)
+    return Stage(cluster, ClusterWatch(cluster), producers, consumers)
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(help="How long the producers send, about.", min=1, max=30)] = 10.0,
+    seconds: Annotated[float, typer.Option(help="How long the producers send, about.", min=1, max=30)] = 13.4,
     plant: Annotated[Plant, typer.Option(help="Falsify the consumers' books: the proof has to fail.")] = Plant.NONE,
 ) -> None:
     console = Console(highlight=False)
     directory = Path(tempfile.mkdtemp(prefix="angarium-demo-"))
-    stage, left_over, reasons = _stage(directory / "data", seconds), list[str](), list[str]()
+    stage, left_over, reasons = _stage(directory / "cluster", seconds), list[str](), list[str]()
     try:
         show = Show(stage)
-        with stage.broker:
-            show.say(f"broker ready on {stage.address}, process {stage.broker.pid}")
+        show.say(f"starting {len(stage.cluster.nodes)} nodes: 2 client managers, 2 groups of 3 copies")
+        stage.cluster.write_configuration()
+        try:
+            stage.cluster.start()
+            show.say(f"cluster ready on {', '.join(stage.addresses)}")
             asyncio.run(_play(stage, show))
-            left_over = asyncio.run(_left_over(stage.address))
+            left_over = asyncio.run(_left_over(stage.addresses))
+        finally:
+            stage.cluster.stop()
     except* TimeoutError:
         reasons.append(f"not done after {TOTAL_S_MAX:g} s")
-    except* (BenchmarkFailed, angarium.AngariumError) as failures:
+    except* (Failure, angarium.AngariumError) as failures:
         reasons.extend(map(str, failures.exceptions))
     finally:
         shutil.rmtree(directory, ignore_errors=True)

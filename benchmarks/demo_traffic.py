@@ -1,6 +1,6 @@
 """The traffic of the demonstration: producers and consumers, each on a connection of its own.
 
-Nobody here knows that the broker will be killed: reconnecting, resuming and resending is the client's work.
+Nobody here knows what will be killed: reconnecting, resuming and resending is the client's work.
 """
 import asyncio
 import random
@@ -28,10 +28,10 @@ class Producer:
     sent: int = 0
     confirmed: list[Entry] = field(default_factory=list)
 
-    async def run(self, address: str) -> None:
+    async def run(self, addresses: list[str]) -> None:
         chance = random.Random(self.name)
         async with (
-            angarium.connect(address, name=self.name) as connection,
+            angarium.connect(addresses, name=self.name) as connection,
             connection.session() as session,
         ):
             in_flight: deque[list[tuple[Entry, angarium.Sending]]] = deque()
@@ -65,9 +65,9 @@ class Consumer:
     subscribed: asyncio.Event = field(default_factory=asyncio.Event)
     stopping: bool = False
 
-    async def run(self, address: str) -> None:
+    async def run(self, addresses: list[str]) -> None:
         async with (
-            angarium.connect(address, name=self.name) as connection,
+            angarium.connect(addresses, name=self.name) as connection,
             connection.session() as session,
             session.consume(self.destination, prefetch=PREFETCH, durable=self.durable) as consumer,
         ):

@@ -34,7 +34,7 @@ PATIENT = {"destination.resume_grace_s": 20.0}
 
 
 class Traffic:
-    def __init__(self, address: str, *, seed: int = 0) -> None:
+    def __init__(self, address: str | list[str], *, seed: int = 0) -> None:
         self.chance = random.Random(seed)
         self.sent: dict[str, list[bytes]] = {name: [] for name in (*QUEUE_PRODUCERS, *TOPIC_PRODUCERS)}
         self.ids: dict[str, list[bytes]] = {name: [] for name in self.sent}  # of what was confirmed, in order

@@ -74,3 +74,23 @@ def test_the_hash_ignores_order_and_nothing_else() -> None:
     shuffled = random.Random(3).sample(CONFIRMED, len(CONFIRMED))
     assert book_hash(shuffled) == book_hash(CONFIRMED)
     assert book_hash(CONFIRMED[:-1]) != book_hash(CONFIRMED)
+
+
+def _late(sequence: int) -> dict[str, list[Receipt]]:
+    """The first consumer gets a message of producer `a` after a later one."""
+    entries = _entries("a", 50)
+    kept = [Receipt(entry, False) for entry in entries if entry.sequence != sequence]
+    return {"first": [*kept, Receipt(entries[sequence - 1], False)], "second": []}
+
+
+def test_who_shares_a_queue_may_get_late_what_was_on_its_way_at_a_kill() -> None:
+    assert prove("queue", _entries("a", 50), _late(20), {"a": 20}).holds
+
+
+def test_what_was_sent_after_the_kill_may_not_be_late() -> None:
+    assert "received a 20 after a 50" in prove("queue", _entries("a", 50), _late(20), {"a": 19}).problems[0]
+
+
+def test_who_is_alone_gets_nothing_late() -> None:
+    alone = {"first": _late(20)["first"]}
+    assert "received a 20 after a 50" in prove("topic", _entries("a", 50), alone, {"a": 50}).problems[0]

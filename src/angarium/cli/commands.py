@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from angarium.cli import administration, bench, dead, destinations, node, output, receiving, sending
+from angarium.cli import administration, bench, cluster, dead, destinations, node, output, receiving, sending
 from angarium.node.environment import check_names
 
 app = typer.Typer(
@@ -21,9 +21,11 @@ app = typer.Typer(
 )
 topic_app = typer.Typer(help="Follow topics.", no_args_is_help=True)
 dead_app = typer.Typer(help="Look after dead messages: what could not be delivered.", no_args_is_help=True)
+cluster_app = typer.Typer(help="Run a cluster, and look after its nodes.", no_args_is_help=True)
 config_app = typer.Typer(help="Check and show a broker's settings.", no_args_is_help=True)
 
 app.command()(node.up)
+app.command()(cluster.node)
 app.command()(sending.send)
 app.command()(receiving.receive)
 app.command()(administration.ls)
@@ -41,10 +43,17 @@ dead_app.command()(dead.ls)
 dead_app.command()(dead.show)
 dead_app.command()(dead.redrive)
 dead_app.command()(dead.discard)
+cluster_app.command()(cluster.up)
+cluster_app.command()(cluster.status)
+cluster_app.command()(cluster.drain)
+cluster_app.command(name="move-primary")(cluster.move_primary)
+cluster_app.command(name="add-copy")(cluster.add_copy)
+cluster_app.command(name="remove-copy")(cluster.remove_copy)
 config_app.command()(node.check)
 config_app.command()(node.show)
 app.add_typer(topic_app, name="topic")
 app.add_typer(dead_app, name="dmq")
+app.add_typer(cluster_app, name="cluster")
 app.add_typer(config_app, name="config")
 
 
@@ -61,5 +70,5 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    if context.invoked_subcommand not in ("up", "config"):  # those judge settings, too
+    if context.invoked_subcommand not in ("up", "config", "node", "cluster"):  # those judge settings, too
         check_names(os.environ)

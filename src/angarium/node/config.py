@@ -27,9 +27,11 @@ from typing import Any
 from angarium.core.destination.events import DestinationSettings
 from angarium.core.errors import ConfigError
 from angarium.core.ids import SITE_MAX
+from angarium.core.replication.events import ReplicationSettings
 from angarium.core.session.events import SessionSettings
 from angarium.core.stream.events import StreamSettings
 from angarium.core.wire.frames import PORT_DEFAULT
+from angarium.node.cluster.settings import ClusterSettings
 from angarium.node.environment import PREFIX, check_names
 from angarium.runtime.disk import DiskSettings
 from angarium.runtime.listener import ListenerSettings
@@ -75,6 +77,8 @@ class NodeConfig:
     disk: DiskSettings = field(default_factory=DiskSettings)
     listener: ListenerSettings = field(default_factory=ListenerSettings)
     stream: StreamSettings = field(default_factory=StreamSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    replication: ReplicationSettings = field(default_factory=ReplicationSettings)
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -132,7 +136,7 @@ def _toml_line(key: str, value: object) -> str:
         return f"# {key}: chosen by the node when not set"
     if isinstance(value, bool):
         return f"{key} = {str(value).lower()}"
-    if isinstance(value, str):
+    if isinstance(value, str | tuple):
         text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML takes JSON's escapes
         return f"{key} = {text}"
     return f"{key} = {value}"
@@ -179,6 +183,8 @@ def _suggest(word: str, known: list[str]) -> str:
 
 
 def _checked(name: str, value: object, hint: Any, source: str) -> object:
+    if hint == tuple[str, ...]:
+        return _checked_texts(name, value, source)
     allowed = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if type(value) is int and float in allowed and int not in allowed:
         value = float(value)
@@ -195,8 +201,16 @@ def _checked(name: str, value: object, hint: Any, source: str) -> object:
     return value
 
 
+def _checked_texts(name: str, value: object, source: str) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
+        raise ConfigError(f"{source}: {name} is {value!r}: it has to be a list of texts")
+    return tuple(value)
+
+
 def _from_text(table: str, key: str, text: str, source: str) -> object:
     hint = _fields(table, source).get(key, str)
+    if hint == tuple[str, ...]:
+        return [part.strip() for part in text.split(",") if part.strip()]
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     try:
         if bool in kinds:

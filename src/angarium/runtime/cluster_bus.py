@@ -227,6 +227,10 @@ class ClusterBus:
             raise LocalProtocolError(f"service {service} is outside {SERVICE_MIN}..65535")
         return self._started().send(node, service, message, payload)
 
+    def drop(self, node: bytes) -> None:
+        """Break the link to that node, so that both notice: it is dialled again."""
+        self._started().drop(node)
+
     def pause(self, channel: int, paused: bool) -> None:
         self._run(ReceiverPaused(channel, paused))
 

@@ -237,6 +237,11 @@ class Links:
         connection = self._proven.get(node)
         return connection is not None and connection.send(service, message, payload)
 
+    def drop(self, node: bytes) -> None:
+        connection = self._proven.get(node)
+        if connection is not None:
+            connection.close("what was sent did not fit")
+
     def is_linked(self, node: bytes) -> bool:
         return node in self._proven
 

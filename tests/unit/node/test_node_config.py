@@ -253,6 +253,7 @@ def _values(hint: Any) -> st.SearchStrategy[Any]:
         str: st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
         bool: st.booleans(),
         type(None): st.none(),
+        tuple[str, ...]: st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12)).map(tuple),
     }
     return st.one_of([drawn[kind] for kind in kinds])
 
@@ -262,13 +263,15 @@ def configs(draw: st.DrawFn) -> NodeConfig:
     """Every setting that is free to be anything of its type."""
     bound = {
         "listen", "site", "log_level", "unwritten_bytes_max", "segment_bytes",
-        "output_bytes_low", "output_bytes_high", "output_bytes_max",
+        "output_bytes_low", "output_bytes_high", "output_bytes_max", "heartbeat_s", "ack_within_s",
     }  # fmt: skip
+    alone = {"name"}  # of table cluster: with a name everything else of it has to make sense
     sections: dict[str, Any] = {}
     for section in dataclasses.fields(NodeConfig):
         default = getattr(NodeConfig(), section.name)
         hints = typing.get_type_hints(type(default))
-        chosen = {name: draw(_values(hint)) for name, hint in hints.items() if name not in bound}
+        kept = bound | alone if section.name == "cluster" else bound
+        chosen = {name: draw(_values(hint)) for name, hint in hints.items() if name not in kept}
         sections[section.name] = dataclasses.replace(default, **chosen)
     return NodeConfig(**sections)
 

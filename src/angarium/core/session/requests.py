@@ -15,7 +15,7 @@ from angarium.core.session.events import AskNode, ToBus
 from angarium.core.session.waiting import WaitingBytes
 from angarium.core.wire import frames
 
-_NODE_COMMANDS = "node."  # they begin so: the node itself answers them
+_NODE_COMMANDS = ("node.", "cluster.")  # they begin so: the node itself answers them
 
 
 class Requests:

@@ -169,7 +169,8 @@ class WritingStreams:
         stream = self._streams.get(identity)
         if stream is None:
             return []
-        stream.synced = blocks
+        # After a start more may lie here than copies elsewhere have by then: what was told is not taken back.
+        stream.synced = max(stream.synced, blocks)
         return [self._progress(stream)] if stream.session else []
 
     def failed(self, identity: bytes, reason: str) -> list[Command]:

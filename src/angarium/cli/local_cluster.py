@@ -1,0 +1,156 @@
+"""A whole cluster on this machine: its nodes as processes, started together and stopped together."""
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from angarium.cli import failure
+
+READY_S_MAX = 60.0
+RESTART_AFTER_S = 3.0
+_STOP_S_MAX = 15.0
+
+
+@dataclass(slots=True)
+class LocalNode:
+    name: str
+    config: Path
+    process: "subprocess.Popen[bytes] | None" = None
+    ended_at: float | None = None  # seen by `look_after`
+
+
+class LocalCluster:
+    """Groups a, b, c, … of `copies` nodes each, and client managers cm1, cm2, …; the first nodes vote. `together`: the
+    client managers hold the copies themselves."""
+
+    def __init__(
+        self, data: Path, base_port: int, *, client_managers: int, groups: int, copies: int,
+        together: bool = False, settings: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        self.data = data
+        self._settings = settings  # more, by table, the same for every node
+        self._host = "127.0.0.1"
+        managers = [f"{'node' if together else 'cm'}{n + 1}" for n in range(client_managers)]
+        members = {_letters(g): [f"{_letters(g)}{c + 1}" for c in range(copies)] for g in range(groups)}
+        if together:
+            members = dict.fromkeys(members, managers[:copies])
+        names = list(dict.fromkeys([*managers, *(node for nodes in members.values() for node in nodes)]))
+        self._link_ports = {name: base_port + len(managers) + at for at, name in enumerate(names)}
+        self._client_ports = {name: base_port + at for at, name in enumerate(managers)}
+        self._voters = _voters(managers, [node for nodes in members.values() for node in nodes if not together])
+        self._groups = members
+        self._bus = f"239.192.{base_port >> 8 & 255}.{base_port & 255}:{base_port + len(managers) + len(names)}"
+        self.nodes = [LocalNode(name, data / name / "node.toml") for name in names]
+        self.addresses = [f"angarium://{self._host}:{port}" for port in self._client_ports.values()]
+
+    def write_configuration(self) -> None:
+        """Kept from the first start on, so that a second one is the same cluster."""
+        secret_file = self.data / "secret"
+        self.data.mkdir(parents=True, exist_ok=True)
+        if not secret_file.exists():
+            secret_file.touch(mode=0o600)
+            secret_file.write_text(secrets.token_urlsafe(24))
+        secret = secret_file.read_text()
+        for node in self.nodes:
+            node.config.parent.mkdir(exist_ok=True)
+            node.config.touch(mode=0o600)
+            node.config.write_text(self._configuration(node.name, secret))
+
+    def _configuration(self, name: str, secret: str) -> str:
+        is_manager = name in self._client_ports
+        listen = f"{self._host}:{self._client_ports.get(name, 0)}"
+        voters = [f"{voter}={self._host}:{self._link_ports[voter]}" for voter in self._voters]
+        groups = [f"{group}: {' '.join(nodes)}" for group, nodes in self._groups.items()]
+        tables: dict[str, dict[str, object]] = {
+            "node": {"name": name, "listen": listen, "data": str(self.data / name)},
+            "cluster": {
+                "name": self.data.resolve().name or "local",
+                "secret": secret,
+                "listen": f"{self._host}:{self._link_ports[name]}",
+                "voters": voters,
+                "groups": groups,
+                "client_manager": is_manager,
+                "bus": self._bus,
+            },
+        }
+        for table, more in self._settings.items():
+            tables[table] = {**tables.get(table, {}), **more}
+        lines: list[str] = []
+        for table, settings in tables.items():
+            lines += [f"[{table}]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items()), ""]
+        return "\n".join(lines)
+
+    def start(self) -> None:
+        for node in self.nodes:
+            self.start_node(node)
+        deadline = time.monotonic() + READY_S_MAX
+        for node in self.nodes:
+            self.await_ready(node, deadline)
+
+    def start_node(self, node: LocalNode) -> None:
+        node.ended_at = None
+        log = (node.config.parent / "log").open("ab")
+        node.process = subprocess.Popen(
+            [sys.executable, "-m", "angarium.cli.main", "node", "--config", str(node.config)],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+        log.close()
+
+    def await_ready(self, node: LocalNode, deadline: float) -> None:
+        assert node.process is not None
+        ready = node.config.parent / "ready"
+        while not ready.exists() or ready.read_text().strip() != str(node.process.pid):
+            if node.process.poll() is not None:
+                last = (node.config.parent / "log").read_text(errors="replace").strip().splitlines()[-1:]
+                raise failure.Failure(f"node {node.name} ended with {node.process.returncode}: {''.join(last)}")
+            if time.monotonic() > deadline:
+                raise failure.Failure(f"node {node.name} was not ready after {READY_S_MAX:g} s; see {ready.parent}/log")
+            time.sleep(0.05)
+
+    def look_after(self, *, restart: bool) -> list[str]:
+        """To be called again and again: starts what has ended a while ago, and says what happened."""
+        told: list[str] = []
+        for node in self.nodes:
+            if node.process is None or (code := node.process.poll()) is None:
+                continue
+            if node.ended_at is None:
+                node.ended_at = time.monotonic()
+                told.append(f"node {node.name} has ended with {code}; its log is {node.config.parent / 'log'}")
+            elif restart and time.monotonic() - node.ended_at >= RESTART_AFTER_S:
+                self.start_node(node)
+                told.append(f"node {node.name} is started again, as process {node.process.pid}")
+        return told
+
+    def stop(self) -> bool:
+        """All at once; False if one had to be killed."""
+        running = [node.process for node in self.nodes if node.process is not None and node.process.poll() is None]
+        for process in running:
+            process.send_signal(signal.SIGTERM)
+        clean = True
+        deadline = time.monotonic() + _STOP_S_MAX
+        for process in running:
+            try:
+                clean = process.wait(max(0.1, deadline - time.monotonic())) == 0 and clean
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                clean = False
+        return clean
+
+
+def _letters(number: int) -> str:
+    return chr(ord("a") + number) if number < 26 else f"g{number}"
+
+
+def _voters(managers: list[str], holders: list[str]) -> list[str]:
+    """Three where there are three: holders first, from different groups where possible, then client managers."""
+    candidates = [*holders, *managers]
+    return candidates[:3] if len(candidates) >= 3 else candidates[:1]

@@ -1,0 +1,200 @@
+"""The side of a node that clients see: listener, client manager, and the way to the message managers of all groups.
+
+    clients <── listener ── client manager ── destination service ──> channels of the groups
+                                  ▲                                          │
+                                  └──────────── links: answers ──────────────┘
+
+What is for a group whose message manager is not known yet, or was lost, is dropped: when one tells that it serves, the
+group's sessions are detached, and open everything again. It is lost when another one was started, when the link to it
+broke (answers may have been lost), or when it has missed something of our stream on the channel. A channel that is
+blocked makes those wait who send into it.
+"""
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from angarium.core.groups.records import Placement
+from angarium.core.report import Report
+from angarium.core.session import events as cm
+from angarium.core.session.client_manager import ClientManager
+from angarium.core.session.destination_service import DestinationService, Posted
+from angarium.core.wire import frames
+from angarium.core.wire.envelope import open_envelope, seal
+from angarium.node.cluster.machinery import Machinery
+from angarium.node.cluster.services import OnChannel
+from angarium.node.config import NodeConfig
+from angarium.node.holding import Holding
+from angarium.node.identity import Identity
+from angarium.node.limits import fit, raise_descriptors_max
+
+_log = logging.getLogger("angarium")
+_ENVELOPE = bytes([OnChannel.ENVELOPE])
+
+
+@dataclass(frozen=True, slots=True)
+class FrontWays:
+    """Out of the front, to the rest of the node."""
+
+    multicast: Callable[[int, list[bytes]], None]  # on the channel of the group with that number
+    ask_node: Callable[[bytes, frames.Request], None]  # answered by `FrontEnd.tell`
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """For a channel that is blocked."""
+
+    parts: list[bytes]
+    connection: int
+    size_bytes: int
+
+
+class FrontEnd:
+    def __init__(
+        self, config: NodeConfig, identity: Identity, name: str, ways: FrontWays, machinery: Machinery
+    ) -> None:
+        descriptors_max = raise_descriptors_max(config.session.connections_max)
+        fitted = fit(config.session, group_bytes_max=config.session.frame_bytes_max, descriptors_max=descriptors_max)
+        for text in fitted.lowered:
+            _log.warning("limit-lowered: %s", text)
+        self._ways = ways
+        self._loop = asyncio.get_running_loop()
+        self.manager = ClientManager(fitted.settings, identity.ids, node=name, incarnation=identity.incarnation)
+        self.listener = machinery.listener(config.listener, fitted.settings.frame_bytes_max, self._from_client)
+        self.service = DestinationService()
+        self._holding = Holding(unwritten_bytes_max=config.node.unwritten_bytes_max)
+        self._serving: dict[int, tuple[bytes, int]] = {}  # node and epoch of the message manager of each group
+        self._epochs_seen: dict[int, int] = {}  # the highest; a lower one is over
+        self._blocked: dict[int, list[_Waiting]] = {}  # channels that take no more, and what waits for them
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float | None = None
+
+    # -- from the cluster --------------------------------------------------------------------------------
+
+    def placed(self, placement: Placement) -> None:
+        self.service.placed(placement)
+
+    def serving(self, node: bytes, group: int, epoch: int) -> None:
+        """The message manager of the group runs on that node, started in that epoch: from now on it hears us."""
+        known = self._serving.get(group)
+        if epoch < self._epochs_seen.get(group, 0) or (known is not None and known == (node, epoch)):
+            return
+        self._epochs_seen[group] = epoch
+        self._serving[group] = (node, epoch)
+        self._begin_anew(group)
+
+    def lost(self, node: bytes, group: int | None = None) -> None:
+        """That node has missed something that was said to it, or we something that it said: void until it tells anew
+        that it serves."""
+        for serving in [g for g, (server, _) in self._serving.items() if server == node and group in (None, g)]:
+            del self._serving[serving]
+
+    def lost_all(self) -> None:
+        """This node was out of the cluster for a while: everything between it and all groups is void."""
+        for group in self._serving:
+            self._begin_anew(group)
+
+    def _begin_anew(self, group: int) -> None:
+        self.service.group_lost(group)
+        for waiting in self._blocked.get(group, ()):
+            self._handled(waiting)
+        self._blocked.pop(group, None)
+        self._run(self.manager.handle(cm.GroupLost(group), now=self._loop.time()))
+
+    def answered(self, node: bytes, data: bytes) -> None:
+        """From a message manager, over a link."""
+        envelope = open_envelope(data)
+        if (node, envelope.epoch) != self._serving.get(envelope.group):
+            return  # one that was primary, or is not yet known to be
+        event = self.service.answered(envelope.group, cm.FromBus(envelope.session, envelope.frame, envelope.payload))
+        if event is not None:
+            self._run(self.manager.handle(event, now=self._loop.time()))
+
+    def tell(self, session: bytes, frame: frames.Frame) -> None:
+        """The answer to a request about the node, or the cluster."""
+        self._run(self.manager.handle(cm.FromBus(session, frame), now=self._loop.time()))
+
+    def channel_blocked(self, group: int, blocked: bool) -> None:
+        if blocked:
+            self._blocked.setdefault(group, [])
+            return
+        for waiting in self._blocked.pop(group, []):
+            self._ways.multicast(group, waiting.parts)
+            self._handled(waiting)
+
+    def _handled(self, waiting: _Waiting) -> None:
+        if waiting.connection and self._holding.handled(waiting.connection, waiting.size_bytes):
+            self.listener.hold(waiting.connection, False)
+
+    # -- from clients ------------------------------------------------------------------------------------
+
+    def _from_client(self, event: cm.Event) -> None:
+        connection = event.connection if isinstance(event, cm.FramesReceived) else 0
+        self._run(self.manager.handle(event, now=self._loop.time()), connection)
+        if isinstance(event, cm.FramesReceived) and self._holding.received(connection, event.received):
+            self.listener.hold(connection, True)
+        if isinstance(event, cm.ConnectionLost):
+            self._holding.ended(event.connection)
+
+    def _run(self, commands: list[cm.Command], connection: int = 0) -> None:
+        for command in commands:
+            match command:
+                case cm.SendFrame(number, session, frame, payload):
+                    self.listener.send(number, session, frame, payload)
+                case cm.ToBus():
+                    self._post(command, connection)
+                case cm.CloseConnection(number):
+                    self.listener.close_connection(number)
+                case cm.AskNode(session, frame):
+                    assert isinstance(frame, frames.Request)
+                    self._loop.call_soon(self._ways.ask_node, session, frame)
+                case Report():
+                    _log.log(command.level, "%s: %s", command.code, command.text)
+        self.listener.flush()
+        self._arm()
+
+    def _post(self, command: cm.ToBus, connection: int) -> None:
+        if not command.destination and not self.service.is_placed:
+            return  # nothing has been dealt to groups yet: asked again when the first of them serves
+        for posted in self.service.route(command):
+            self._send(posted, connection)
+
+    def _send(self, posted: Posted, connection: int) -> None:
+        command, serving = posted.command, self._serving.get(posted.group)
+        if serving is None:
+            return
+        parts = seal(
+            posted.group, serving[1], command.session, command.destination, command.frame, command.payload
+        )
+        parts.insert(0, _ENVELOPE)
+        waiting = self._blocked.get(posted.group)
+        if waiting is None:
+            self._ways.multicast(posted.group, parts)
+            return
+        size_bytes = sum(map(len, parts))
+        waiting.append(_Waiting(parts, connection, size_bytes))
+        if connection:
+            self._holding.posted(connection, 1, size_bytes)
+
+    # -- time --------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self._timer = self._timer_at = None
+        self._run(self.manager.handle(cm.Tick(), now=self._loop.time()))
+
+    def _arm(self) -> None:
+        at = self.manager.deadline()
+        if at is None or (self._timer_at is not None and self._timer_at <= at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_at(at, self._tick)
+
+    async def stop(self, reason: str, *, drain_s_max: float) -> None:
+        self.listener.stop_accepting()
+        self._run(self.manager.handle(cm.ShutDown(reason), now=self._loop.time()))
+        await self.listener.close(drain_s_max=drain_s_max)
+        if self._timer is not None:
+            self._timer.cancel()
+

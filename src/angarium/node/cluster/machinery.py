@@ -1,0 +1,85 @@
+"""What a node needs of the world: disks, network, threads, chance, the hour. The simulator has its own of each.
+
+The node itself is the same in both: it runs on whatever event loop is current, and a loop may well keep virtual time.
+"""
+import asyncio
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from angarium.core.bus.events import MembersChanged, Message
+from angarium.core.destination.events import BatchesRead, Read, ReadDelayed, Write
+from angarium.core.session.events import Event
+from angarium.core.stream.events import AppendBlock, DeleteFile, ReadBlocks, SyncFile
+from angarium.core.wire.frames import Frame
+from angarium.runtime.cluster_bus import ClusterBus
+from angarium.runtime.disk import Disk
+from angarium.runtime.listener import Listener, ListenerSettings
+from angarium.runtime.stream_disk import StreamDisk
+
+
+class DiskLike(Protocol):
+    def write(self, write: Write) -> None: ...
+    def read(self, read: Read) -> BatchesRead | None: ...
+    def read_delayed(self, read: ReadDelayed) -> None: ...
+    async def close(self) -> bool: ...
+
+
+class StreamDiskLike(Protocol):
+    def write(self, command: AppendBlock | SyncFile | DeleteFile) -> None: ...
+    def read(self, command: ReadBlocks) -> None: ...
+    async def close(self) -> None: ...
+
+
+class BusLike(Protocol):
+    async def start(self) -> None: ...
+    async def close(self) -> None: ...
+    def dial(self, host: str, port: int) -> None: ...
+    def change(self, members: MembersChanged) -> None: ...
+    def send(self, channel: int, messages: list[Message]) -> int: ...
+    def send_to(self, node: bytes, service: int, message: bytes, payload: bytes = b"") -> bool: ...
+    def drop(self, node: bytes) -> None: ...
+    def pause(self, channel: int, paused: bool) -> None: ...
+    def rejoin(self, channel: int, sender: bytes) -> None: ...
+
+
+class ListenerLike(Protocol):
+    async def start(self, host: str, port: int) -> list[tuple[str, int]]: ...
+    async def close(self, *, drain_s_max: float) -> None: ...
+    def stop_accepting(self) -> None: ...
+    def send(self, connection: int, session: int, frame: Frame, payload: bytes) -> None: ...
+    def flush(self) -> None: ...
+    def hold(self, connection: int, held: bool) -> None: ...
+    def close_connection(self, connection: int) -> None: ...
+
+
+async def _is_refused(host: str, port: int) -> bool:
+    """A process that is dead refuses connections, a node that is only cut off does not."""
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), 1.0)
+        writer.close()
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    return False
+
+
+def _listener(settings: ListenerSettings, frame_bytes_max: int, tell: Callable[[Event], None]) -> ListenerLike:
+    return Listener(settings, frame_bytes_max=frame_bytes_max, tell=tell)
+
+
+@dataclass(frozen=True, slots=True)
+class Machinery:
+    disk: Callable[..., DiskLike] = Disk
+    stream_disk: Callable[..., StreamDiskLike] = StreamDisk
+    bus: Callable[..., BusLike] = ClusterBus
+    listener: Callable[[ListenerSettings, int, Callable[[Event], None]], ListenerLike] = _listener
+    in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread  # what takes long: loading a store, reading a range
+    is_refused: Callable[[str, int], Awaitable[bool]] = _is_refused  # host and port: nobody listens there
+    bytes_by_chance: Callable[[int], bytes] = os.urandom
+    jitter: Callable[[], float] = random.random
+    wall_ms: Callable[[], float] = lambda: time.time() * 1000

@@ -1,0 +1,430 @@
+"""A node of a cluster: group services, the bus, the replicas it holds, and the front that clients see.
+
+    bus (runtime/cluster_bus.py) ── links ──> membership.py     who is here, who is primary
+                │                              replica.py        one for each group that names this node
+                └─────────────── channels ──>  front.py          if clients connect here
+
+This only connects. The channel of a group has the group's number; everybody who holds a copy receives on it, everybody
+may send. Names of nodes are looked up in the view that group services have decided; before there is one, among the
+neighbours that have proven themselves.
+"""
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass
+
+from angarium.core.bus import events as b
+from angarium.core.errors import RemoteProtocolError, Unavailable
+from angarium.core.groups import changes as c
+from angarium.core.groups.configuration import EMPTY, GroupConfiguration, Replica
+from angarium.core.groups.decisions import GroupConfigured
+from angarium.core.groups.group_services import GroupServices
+from angarium.core.groups.messages import FromReplicaMessage, ToReplicaMessage
+from angarium.core.groups.records import Hosted, NodeRecord
+from angarium.core.groups.settings import GroupSettings
+from angarium.core.storage import Table
+from angarium.core.wire import frames
+from angarium.node.cluster import services
+from angarium.node.cluster.asking import Asking
+from angarium.node.cluster.commands import answer, differing, said_of_itself
+from angarium.node.cluster.front import FrontEnd, FrontWays
+from angarium.node.cluster.machinery import BusLike, Machinery
+from angarium.node.cluster.membership import MembershipDriver, MembershipUsers
+from angarium.node.cluster.nodes import Nodes
+from angarium.node.cluster.replica import ReplicaHost, Ways
+from angarium.node.cluster.services import Service
+from angarium.node.cluster.settings import (
+    bus_address,
+    essential_digest,
+    group_members,
+    node_address,
+    voter_addresses,
+)
+from angarium.node.cluster.stores import Stores, store_identity, table_records
+from angarium.node.config import NodeConfig, parse_address
+from angarium.node.identity import take_up_identity
+from angarium.runtime import cluster_bus as bus
+from angarium.runtime.multicast import BusLink
+from angarium.store.interface import Store
+
+_log = logging.getLogger("angarium")
+_DRAIN_S_MAX = 2.0
+_LEAVE_S_MAX = 2.0
+_LINK = 0  # the bus that channels are on
+ROLE_CM, ROLE_MM = "cm", "mm"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReady:
+    name: str
+    address: str  # for clients; empty if they do not connect here
+
+
+class ClusterNode:
+    def __init__(self, config: NodeConfig, name: str, stores: Stores, machinery: Machinery) -> None:
+        self.name = name
+        self.cluster_settings = config.cluster
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self.started_at = self._loop.time()
+        self._stores = stores
+        self._machinery = machinery
+        self.configurations: dict[str, GroupConfiguration] = {}
+        self._left = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_placed = False
+        self.entered = asyncio.Event()  # the node is in the cluster, and destinations can be located
+
+        self.identity = identity = take_up_identity(
+            table_records(stores.node, Table.NODE), site=config.node.site, wall_ms=int(machinery.wall_ms()),
+            chance=int.from_bytes(machinery.bytes_by_chance(8), "big"),
+        )  # fmt: skip
+        stores.node.commit(identity.operations, reserved=True)
+        self.nodes = Nodes(name, identity.incarnation)
+        self.replicas = {group: self._replica(group, store) for group, store in stores.replicas.items()}
+        self.front: FrontEnd | None = None
+        if config.cluster.client_manager:
+            self.front = FrontEnd(config, identity, name, FrontWays(self._multicast, self._ask_node), machinery)
+        self.asking = Asking(self._send_admin, self._answer_admin)
+        self._bus = self._make_bus(config, identity.incarnation)
+
+    def _make_bus(self, config: NodeConfig, incarnation: bytes) -> BusLike:
+        cluster = config.cluster
+        host, port = node_address(cluster.listen, "cluster.listen")
+        group, bus_port = bus_address(cluster)
+        links = {_LINK: BusLink(group, bus_port, cluster.bus_interface or host)} if cluster.multicast else {}
+        settings = bus.ClusterBusSettings(links, host=host, link_port=port)
+        identity = bus.NodeIdentity(cluster.name, cluster.secret.encode(), self.name, incarnation)
+        return self._machinery.bus(settings, identity, self._bus_told)
+
+    def _replica(self, group: str, store: Store) -> ReplicaHost:
+        prefix = group.encode() + b"\0"
+        ways = Ways(
+            multicast=self._multicast,
+            send=lambda node, message, payload: self._send(node, Service.REPLICA, prefix + message, payload),
+            answer=self._answer_client_manager,
+            serving=lambda: self._now_serving(self.replicas[group]),
+            pause=self._pause,
+            to_groups=self._to_groups,
+            failed=self._failed,
+        )
+        me = Replica(self.name, store_identity(store, self._machinery.bytes_by_chance))
+        data = self._stores.replica_data(group)
+        return ReplicaHost(group, me, self.identity.incarnation, store, data, self._config, ways, self._machinery)
+
+    # -- start and stop ------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        cluster = self._config.cluster
+        await self._bus.start()
+        voters = voter_addresses(cluster)
+        self.membership = MembershipDriver(
+            GroupServices(
+                self.record(), seeds=tuple(voters), essential=essential_digest(cluster),
+                keeps_log=True, settings=GroupSettings(), jitter=self._machinery.jitter,
+            ),
+            self._stores.node,
+            MembershipUsers(
+                send=lambda node, message: self._send(node, Service.GROUPS, message),
+                changed=self._changed, led=self._probe_the_silent, to_replica=self._to_replica,
+                stop=self._must_stop, left=self._left.set, failed=self._failed,
+            ),
+            self._machinery,
+        )  # fmt: skip
+        for name, (host, port) in voters.items():
+            if name != self.name:
+                self._bus.dial(host, port)
+        self.membership.start(table_records(self._stores.node, Table.GROUPS))
+        self._configuring = self._loop.create_task(self._configure_groups())
+
+    async def open(self) -> ClusterReady:
+        """To be called once the node is in the cluster, and destinations can be located (`entered`)."""
+        address = ""
+        if self.front is not None:
+            host, port = parse_address(self._config.node.listen)
+            bound_host, bound_port = (await self.front.listener.start(host, port))[0]
+            address = f"angarium://{f'[{bound_host}]' if ':' in bound_host else bound_host}:{bound_port}"
+        return ClusterReady(self.name, address)
+
+    def record(self) -> NodeRecord:
+        roles = [ROLE_CM] if self.front is not None else []
+        roles += [ROLE_MM] if self.replicas else []
+        hosts = tuple(Hosted(group, host.me.store, _is_empty(host)) for group, host in self.replicas.items())
+        return NodeRecord(
+            self.name, self.identity.incarnation, (self._config.cluster.listen,), tuple(roles), hosts
+        )
+
+    async def _configure_groups(self) -> None:
+        """Groups of the configuration that nobody has decided yet: each is asked for until it is there."""
+        wanted = group_members(self._config.cluster)
+        while missing := [group for group in wanted if group not in self.configurations]:
+            for group in missing:
+                await self.membership.request(GroupConfigured(group, wanted[group]))
+            await asyncio.sleep(0.2)
+
+    async def stop(self) -> bool:
+        """Leave the cluster, finish what is under way, close the stores. False if something could not be written."""
+        self._configuring.cancel()
+        if self.front is not None:
+            await self.front.stop("the node is shutting down", drain_s_max=_DRAIN_S_MAX)
+        self.membership.leave()
+        try:
+            await asyncio.wait_for(self._left.wait(), _LEAVE_S_MAX)
+        except TimeoutError:
+            _log.warning("left without a word: no majority of the voters answered within %g s", _LEAVE_S_MAX)
+        written = True
+        for replica in self.replicas.values():
+            written = await replica.stop() and written
+        await self.membership.stop()
+        await self._bus.close()
+        await self._machinery.in_thread(self._stores.node.close)
+        return written
+
+    def fail(self, context: dict[str, object]) -> None:
+        error = context.get("exception")
+        self._failed(error if isinstance(error, BaseException) else RuntimeError(str(context.get("message"))))
+
+    def _failed(self, error: BaseException) -> None:
+        if not self.failure.done():
+            self.failure.set_exception(error)
+
+    # -- from the bus --------------------------------------------------------------------------------------
+
+    def _bus_told(self, event: bus.BusEvent) -> None:
+        match event:
+            case b.Delivered(channel, sender, number, messages):
+                self._delivered(channel, sender, number, messages)
+            case bus.RecordReceived(node, service, message, payload):
+                try:
+                    self._record_received(node, service, message, payload)
+                except RemoteProtocolError as error:
+                    _log.warning("bad-message: from %s: %s", self.nodes.shown(node), error.reason)
+            case b.NeighbourFound(node, name):
+                self._neighbour_found(node, name)
+            case b.NeighbourLost(node):
+                self._neighbour_lost(node)
+            case b.ChannelBlocked(channel) | b.ChannelUnblocked(channel):
+                if self.front is not None:
+                    self.front.channel_blocked(channel, isinstance(event, b.ChannelBlocked))
+            case b.StreamLost(channel, sender, _, reason):
+                self._stream_lost(channel, sender, reason)
+            case b.Evicted(channel, receiver):
+                _log.warning("evicted: channel %d, %s is too slow", channel, self.nodes.shown(receiver))
+                if self.front is not None:
+                    self.front.lost(receiver, channel)
+            case b.StreamStarted(channel, sender):
+                self._stream_started(channel, sender)
+            case bus.LinkBlocked(node, blocked):
+                for replica in self.replicas.values():
+                    replica.client_manager_stalled(node, blocked)
+            case bus.PeerRefused(reason):
+                _log.warning("peer-refused: %s", reason)
+
+    def _delivered(self, channel: int, sender: bytes, number: int, messages: list[bytes]) -> None:
+        name = self.nodes.name_of(sender)
+        replica = self._replica_numbered(channel)
+        if name is None or replica is None:
+            return
+        for at, message in enumerate(messages):
+            try:
+                replica.from_channel(name, sender, number + at, message)
+            except RemoteProtocolError as error:
+                _log.warning("bad-message: from %s: %s", name, error.reason)
+
+    def _stream_lost(self, channel: int, sender: bytes, reason: str) -> None:
+        _log.warning("stream-lost: channel %d, from %s: %s", channel, self.nodes.shown(sender), reason)
+        replica = self._replica_numbered(channel)
+        if replica is not None:
+            replica.client_manager_gone(sender)  # we do not know what it said
+        if self.nodes.is_here and self.nodes.name_of(sender) is not None:
+            self._bus.rejoin(channel, sender)
+
+    def _stream_started(self, channel: int, sender: bytes) -> None:
+        """What this client manager says from now on is heard: let it know."""
+        replica = self._replica_numbered(channel)
+        if replica is not None:
+            self._tell_serving(sender, replica)
+
+    def _tell_serving(self, node: bytes, replica: ReplicaHost) -> None:
+        if replica.manager is None:
+            return
+        if node == self.identity.incarnation:
+            if self.front is not None:
+                self.front.serving(node, replica.number, replica.started_epoch)
+            return
+        told = services.encode(services.Serving(replica.number, replica.started_epoch))
+        self._bus.send_to(node, Service.SERVING, told)
+
+    def _replica_numbered(self, number: int) -> ReplicaHost | None:
+        return next((host for host in self.replicas.values() if host.number == number), None)
+
+    def _record_received(self, node: bytes, service: int, message: bytes, payload: bytes) -> None:
+        name = self.nodes.name_of(node)
+        if name is None:
+            return
+        match service:
+            case Service.GROUPS:
+                self.membership.received(name, message)
+            case Service.REPLICA:
+                group, _, rest = message.partition(b"\0")
+                host = self.replicas.get(group.decode(errors="replace"))
+                if host is not None:
+                    host.from_replica(name, rest + payload)
+            case Service.ANSWERS if self.front is not None:
+                self.front.answered(node, message + payload)
+            case Service.SERVING if self.front is not None:
+                told = services.decode_serving(message)
+                self.front.serving(node, told.group, told.epoch)
+            case Service.ADMIN:
+                self.asking.received(name, services.decode_admin(message))
+
+    def _neighbour_found(self, node: bytes, name: str) -> None:
+        self.nodes.found(name, node)
+        self.membership.found(name)
+        for group in self.replicas.values():
+            self._tell_serving(node, group)
+
+    def _neighbour_lost(self, node: bytes) -> None:
+        name = self.nodes.lost(node)
+        self.membership.lost(name, node)
+        if self.front is not None:
+            self.front.lost(node)
+        for replica in self.replicas.values():
+            replica.client_manager_gone(node)
+        record = self.nodes.view.get(name)
+        if record is not None and record.incarnation == node:
+            self._spawn(self._probe(record))
+
+    def _probe_the_silent(self) -> None:
+        """A new leader has not heard of those who died with the old one, or just before it."""
+        for record in self.nodes.silent():
+            self._spawn(self._probe(record))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _probe(self, record: NodeRecord) -> None:
+        if await self._machinery.is_refused(*node_address(record.addresses[0], "address")):
+            self.membership.refused(record.name)
+
+    # -- from group services -------------------------------------------------------------------------------
+
+    def _changed(self, change: c.Change) -> None:
+        match change:
+            case c.ViewChanged():
+                self._view_changed(change)
+            case c.ReplicaGroupChanged(_, configuration):
+                self._group_changed(configuration)
+            case c.PlacementChanged(_, placement):
+                if self.front is not None:
+                    self.front.placed(placement)
+                self._is_placed = bool(placement.slots)
+                self._check_entered()
+
+    def _view_changed(self, change: c.ViewChanged) -> None:
+        was_here = self.nodes.is_here
+        self.nodes.changed(change.view_id, change.nodes)
+        for record in change.nodes:
+            if record.name > self.name:  # one of each two dials
+                self._bus.dial(*node_address(record.addresses[0], "address"))
+        for number in sorted(configuration.number for configuration in self.configurations.values()):
+            self._change_channel(number)
+        for record in change.gone:
+            for replica in self.replicas.values():
+                replica.client_manager_gone(record.incarnation)
+        _log.info("view %d: %s", change.view_id, ", ".join(self.nodes.view))
+        if self.nodes.is_here and not was_here and self.front is not None:
+            self.front.lost_all()  # what was sent meanwhile has gone nowhere
+        self._check_entered()
+
+    def _change_channel(self, number: int) -> None:
+        group = next(g for g, configuration in self.configurations.items() if configuration.number == number)
+        nodes = self.nodes.view.values()
+        receivers = tuple(n.incarnation for n in nodes if any(hosted.group == group for hosted in n.hosts))
+        senders = tuple(n.incarnation for n in nodes if n.incarnation in receivers or ROLE_CM in n.roles)
+        self._bus.change(b.MembersChanged(number, self.nodes.view_id, senders, receivers, _LINK))
+
+    def _group_changed(self, configuration: GroupConfiguration) -> None:
+        is_new = configuration.group not in self.configurations
+        self.configurations[configuration.group] = configuration
+        if is_new and self.nodes.view:
+            self._change_channel(configuration.number)
+        replica = self.replicas.get(configuration.group)
+        if replica is not None:
+            replica.configured(configuration)
+        if configuration.primary is not None:
+            in_sync = ", ".join(member.node for member in configuration.in_sync)
+            _log.info("group %r epoch %d: in sync %s", configuration.group, configuration.epoch, in_sync)
+
+    def _must_stop(self, code: str, reason: str) -> None:
+        self._spawn(self._stop_with_reason(code, reason))
+
+    async def _stop_with_reason(self, code: str, reason: str) -> None:
+        if code == "essential-differs":
+            reason = f"{reason}; {await differing(self)}"
+        self._failed(Unavailable(f"{code}: {reason}"))
+
+    def _to_replica(self, message: ToReplicaMessage) -> None:
+        replica = self.replicas.get(message.group)
+        if replica is not None:
+            replica.from_groups(message)
+
+    def _to_groups(self, message: FromReplicaMessage) -> None:
+        self.membership.from_replica(message)
+
+    def _check_entered(self) -> None:
+        if self.nodes.is_here and self._is_placed:
+            self.entered.set()
+
+    # -- ways out ------------------------------------------------------------------------------------------
+
+    def _send(self, node: str, service: Service, message: bytes, payload: bytes = b"") -> None:
+        """What cannot be sent is dropped: whoever needs an answer asks again."""
+        incarnation = self.nodes.incarnation_of(node)
+        if node == self.name:
+            self._loop.call_soon(self._record_received, self.identity.incarnation, service, message, payload)
+        elif incarnation is not None:
+            self._bus.send_to(incarnation, service, message, payload)
+
+    def _multicast(self, group: int, parts: list[bytes]) -> None:
+        if self.nodes.is_here:
+            self._bus.send(group, [parts])
+
+    def _pause(self, group: int, paused: bool) -> None:
+        self._bus.pause(group, paused)
+
+    def _answer_client_manager(self, incarnation: bytes, parts: list[bytes]) -> None:
+        head, payload = parts[0], parts[1] if len(parts) > 1 else b""
+        if incarnation == self.identity.incarnation:
+            if self.front is not None:
+                self.front.answered(incarnation, head + payload)
+        elif not self._bus.send_to(incarnation, Service.ANSWERS, head, payload):
+            self._bus.drop(incarnation)  # an answer that is lost must be noticed at both ends
+
+    def _now_serving(self, replica: ReplicaHost) -> None:
+        for incarnation in (self.identity.incarnation, *self.nodes.linked):
+            self._tell_serving(incarnation, replica)
+
+    # -- administration ------------------------------------------------------------------------------------
+
+    def _ask_node(self, session: bytes, request: frames.Request) -> None:
+        self._spawn(self._answer_request(session, request))
+
+    async def _answer_request(self, session: bytes, request: frames.Request) -> None:
+        reply = await answer(self, request)
+        if self.front is not None:
+            self.front.tell(session, reply)
+
+    def _send_admin(self, node: str, message: bytes) -> None:
+        self._send(node, Service.ADMIN, message)
+
+    def _answer_admin(self, question: services.Question) -> dict[str, object]:
+        return said_of_itself(self, question.command)
+
+
+def _is_empty(host: ReplicaHost) -> bool:
+    """No epoch was ever seen there."""
+    return host.replication.local.written == EMPTY and not host.replication.local.fence

@@ -1,0 +1,59 @@
+"""Who is in the cluster, as group services have decided; and to whom of them, or of others, there is a link."""
+from angarium.core.groups.records import NodeRecord
+
+
+class Nodes:
+    def __init__(self, name: str, incarnation: bytes) -> None:
+        self.view: dict[str, NodeRecord] = {}  # by name, in the order in which they joined
+        self.view_id = 0
+        self._me = name
+        self._incarnation = incarnation
+        self._linked: dict[str, bytes] = {}  # by name: the incarnation that a link is to
+
+    @property
+    def is_here(self) -> bool:
+        """This node is in the view."""
+        record = self.view.get(self._me)
+        return record is not None and record.incarnation == self._incarnation
+
+    @property
+    def linked(self) -> list[bytes]:
+        return list(self._linked.values())
+
+    @property
+    def linked_names(self) -> list[str]:
+        return list(self._linked)
+
+    def changed(self, view_id: int, nodes: tuple[NodeRecord, ...]) -> None:
+        self.view = {record.name: record for record in nodes}
+        self.view_id = view_id
+
+    def found(self, name: str, incarnation: bytes) -> None:
+        self._linked[name] = incarnation
+
+    def lost(self, incarnation: bytes) -> str:
+        """The name of the node to which there is no link any more; empty if it is not known."""
+        name = self.name_of(incarnation) or ""
+        if self._linked.get(name) == incarnation:
+            del self._linked[name]
+        return name
+
+    def name_of(self, incarnation: bytes) -> str | None:
+        if incarnation == self._incarnation:
+            return self._me
+        known = [*self._linked.items(), *((record.name, record.incarnation) for record in self.view.values())]
+        return next((name for name, other in known if other == incarnation), None)
+
+    def shown(self, incarnation: bytes) -> str:
+        """For people."""
+        return self.name_of(incarnation) or incarnation.hex()
+
+    def incarnation_of(self, name: str) -> bytes | None:
+        """To whom a message for that node goes: a link is newer than the view."""
+        record = self.view.get(name)
+        return self._linked.get(name) or (None if record is None else record.incarnation)
+
+    def silent(self) -> list[NodeRecord]:
+        """In the view, and without a link."""
+        linked = set(self._linked.values())
+        return [r for r in self.view.values() if r.name != self._me and r.incarnation not in linked]

@@ -1,0 +1,57 @@
+"""The stores of a node: one small one for itself and the log of decisions, one for each replica."""
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from angarium.core.storage import Put, Table
+from angarium.node.cluster.settings import group_members
+from angarium.node.config import NodeConfig
+from angarium.store.durable import DurableStore
+from angarium.store.interface import Damaged, Store
+
+_STORE_KEY = b"store"  # in Table.REPLICA: the id of this store
+_NODE_SEGMENT_BYTES = 4 << 20
+_SCAN_LIMIT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    node: Store
+    replicas: dict[str, Store]  # by group
+    data: Path
+
+    def replica_data(self, group: str) -> Path:
+        return self.data / f"replica-{group}"
+
+
+async def open_stores(config: NodeConfig, name: str) -> Stores:
+    data = Path(config.node.data)
+    small = replace(config.store, segment_bytes=_NODE_SEGMENT_BYTES)
+    node = await asyncio.to_thread(DurableStore.open, data / "node", small)
+    replicas: dict[str, Store] = {
+        group: await asyncio.to_thread(DurableStore.open, data / f"replica-{group}", config.store)
+        for group, members in group_members(config.cluster).items()
+        if name in members
+    }
+    return Stores(node, replicas, data)
+
+
+def store_identity(store: Store, bytes_by_chance: Callable[[int], bytes]) -> bytes:
+    """Drawn when the data directory is made: one that lost its disk is another replica."""
+    found = store.scan(Table.REPLICA, _STORE_KEY, _STORE_KEY + b"\0", limit=1)
+    if found and not isinstance(found[0], Damaged):
+        return found[0].value
+    identity = bytes_by_chance(16)
+    store.commit([Put(Table.REPLICA, _STORE_KEY, identity)], reserved=True)
+    return identity
+
+
+def table_records(store: Store, table: Table) -> dict[bytes, bytes]:
+    """All of a small table."""
+    records: dict[bytes, bytes] = {}
+    low = b""
+    while items := store.scan(table, low, b"\xff" * 16, limit=_SCAN_LIMIT):
+        records |= {item.key: item.value for item in items if not isinstance(item, Damaged)}
+        low = items[-1].key + b"\0"
+    return records

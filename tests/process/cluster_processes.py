@@ -1,0 +1,100 @@
+"""A real cluster of processes on this machine, to be killed, paused and started again, node by node."""
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import angarium
+from angarium.cli.local_cluster import LocalCluster, LocalNode
+from tests.process.process_broker import MIB, WAIT_S, free_port
+
+_SMALL: Mapping[str, Mapping[str, object]] = {
+    "store": {"segment_bytes": 4 * MIB},
+    "destination": {"resume_grace_s": 20.0},
+}
+
+
+class Cluster:
+    def __init__(self, local: LocalCluster) -> None:
+        self.local = local
+        self.addresses = local.addresses
+        self._nodes = {node.name: node for node in local.nodes}
+
+    def __getitem__(self, name: str) -> LocalNode:
+        return self._nodes[name]
+
+    def signal(self, name: str, number: int) -> None:
+        process = self._nodes[name].process
+        assert process is not None
+        os.kill(process.pid, number)
+
+    def kill(self, name: str) -> None:
+        self.signal(name, signal.SIGKILL)
+        process = self._nodes[name].process
+        assert process is not None
+        process.wait(WAIT_S)
+
+    def start(self, name: str) -> None:
+        self.local.start_node(self._nodes[name])
+
+    async def status(self) -> dict[str, Any]:
+        """As any client manager says that answers."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                async with angarium.connect(self.addresses) as connection:
+                    found: dict[str, Any] = (await connection.request("cluster.status", {})).result
+                    return found
+            except angarium.Unavailable:
+                assert time.monotonic() < deadline, "no client manager answers"
+
+    async def primary_of(self, group: str) -> str:
+        nodes = (await self.status())["nodes"]
+        return next(str(node["name"]) for node in nodes if node["group"] == group and node["primary"])
+
+    async def group_of(self, destination: str) -> str:
+        """The group that has the destination."""
+        async with angarium.connect(self.addresses) as connection:
+            groups = (await connection.request("node.groups", {})).result
+            for name, number in groups.items():
+                listed = (await connection.request("destination.list", {"group": number})).result
+                if destination in [described["name"] for described in listed]:
+                    return str(name)
+        raise AssertionError(f"{destination!r} is nowhere")
+
+    async def until_in_sync(self, group: str, count: int) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            nodes = (await self.status())["nodes"]
+            in_sync = [node["name"] for node in nodes if node["group"] == group and node["in_sync"] and node["pid"]]
+            if len(in_sync) == count:
+                return
+            assert time.monotonic() < deadline, f"group {group}: {in_sync} in sync, not {count}: {nodes}"
+            await asyncio.sleep(0.1)
+
+    def log(self, name: str) -> str:
+        return (self._nodes[name].config.parent / "log").read_text(errors="replace")
+
+
+@contextmanager
+def running_cluster(
+    path: Path, *, client_managers: int = 2, groups: int = 1, copies: int = 3, together: bool = False,
+    settings: Mapping[str, Mapping[str, object]] = _SMALL,
+) -> Iterator[Cluster]:  # fmt: skip
+    local = LocalCluster(
+        path / "cluster", free_port(), client_managers=client_managers, groups=groups, copies=copies,
+        together=together, settings=settings,
+    )  # fmt: skip
+    local.write_configuration()
+    try:
+        local.start()
+        yield Cluster(local)
+    finally:
+        for node in local.nodes:
+            if node.process is not None and node.process.poll() is None:
+                os.kill(node.process.pid, signal.SIGCONT)
+        local.stop()

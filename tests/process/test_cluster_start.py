@@ -1,0 +1,59 @@
+"""Goal: a node that cannot be part of the cluster says so in one sentence, and disturbs nobody; one that can comes and
+goes as it likes."""
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import angarium
+from angarium.cli.local_cluster import LocalNode
+from tests.process.cli_node import environment
+from tests.process.cluster_processes import Cluster, running_cluster
+from tests.process.process_broker import WAIT_S
+
+
+def _started_with(cluster: Cluster, node: LocalNode, old: str, new: str) -> "subprocess.CompletedProcess[str]":
+    """The node, killed, and started with a change in its settings."""
+    cluster.kill(node.name)
+    text = node.config.read_text()
+    assert old in text
+    node.config.write_text(text.replace(old, new))
+    return subprocess.run(
+        [sys.executable, "-m", "angarium.cli.main", "node", "--config", str(node.config)],
+        capture_output=True, text=True, timeout=WAIT_S, env=environment(),
+    )  # fmt: skip
+
+
+def test_a_node_whose_essential_parameters_differ_refuses_to_start(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, client_managers=1, copies=3) as cluster:
+        done = _started_with(cluster, cluster["a3"], "a: a1 a2 a3", "a: a1 a2 a3 cm1")
+        assert done.returncode not in (0, 70)
+        said = done.stderr.strip().splitlines()[-1]
+        assert "essential-differs" in said
+        assert "cluster.groups: ['a: a1 a2 a3 cm1'] here, ['a: a1 a2 a3'] on node" in said
+
+        async def others_go_on() -> None:
+            async with angarium.connect(cluster.addresses) as connection, connection.session() as session:
+                await asyncio.wait_for(session.send("orders", b"still here"), WAIT_S)
+
+        asyncio.run(others_go_on())
+
+
+def test_all_nodes_stop_and_start_again_with_everything(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, client_managers=1, copies=3) as cluster:
+
+        async def send() -> None:
+            async with angarium.connect(cluster.addresses) as connection, connection.session() as session:
+                await session.send_many("orders", [b"%d" % n for n in range(1_000)])
+
+        async def receive() -> list[bytes]:
+            async with angarium.connect(cluster.addresses) as connection, connection.session() as session:
+                consumer, bodies = session.consume("orders"), list[bytes]()
+                while len(bodies) < 1_000 and (messages := await consumer.receive_batch(1_000, WAIT_S)):
+                    bodies += [message.body for message in messages]
+                return bodies
+
+        asyncio.run(send())
+        assert cluster.local.stop(), "every node ends with 0"
+        cluster.local.start()
+        assert asyncio.run(receive()) == [b"%d" % n for n in range(1_000)]
