@@ -16,6 +16,8 @@ What a replica promises:
     HandOverReady  (primary only) it orders nothing more in this epoch, durably; every in-sync replica has
                    acknowledged all up to `position`. It repeats this every second until it sees a higher epoch, since
                    the leader that asked may be gone: nobody else would know that the group stands still.
+                   Until it has said so it has promised nothing: it still asks to be rid of backups that do not
+                   acknowledge, and if it is not asked again for a second (that leader is gone) it goes on as before.
     ShrinkAsk      it goes on waiting for those it wants to be rid of until it has seen the configuration without them.
                    With nobody in `gone` it asks for a new epoch only: what it asked for under the old one is void.
     AdmitAsk       the replica has all that was confirmed, and from the moment of asking, until it sees a higher epoch,

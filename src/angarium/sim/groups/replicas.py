@@ -68,6 +68,7 @@ class SimReplica:
     required: set[Replica] = field(default_factory=set)  # asked to be admitted in this epoch
     handing_over: bool = False
     again_at: float = 0.0
+    asked_at: float = 0.0  # to hand over, last
 
     @property
     def me(self) -> Replica:
@@ -99,6 +100,8 @@ class SimReplica:
         if group is None or not group.is_formed:
             return
         if self.is_primary:
+            if self.disk.fenced < group.epoch and self.node.now - self.asked_at > 1.0:
+                self.handing_over = False
             if number is not None and not self.handing_over and self.disk.fenced < group.epoch:
                 self.disk.history += ((group.epoch, number),)
             self._send_orders(group)
@@ -133,7 +136,7 @@ class SimReplica:
 
     def _ask(self, group: GroupConfiguration) -> None:
         now = self.node.now
-        if self.handing_over or now < self.again_at:
+        if now < self.again_at or self.disk.fenced >= group.epoch:
             return
         late = [
             replica for replica in [*group.in_sync, *sorted(self.required)]
@@ -142,6 +145,8 @@ class SimReplica:
         if late:
             self.again_at = now + REPEAT_S
             self.node.tell(FromReplica(m.ShrinkAsk(self.group, group.epoch, self.me, tuple(late))))
+            return
+        if self.handing_over:
             return
         for guest in sorted(self.guests - self.required):
             if self.acked.get(guest, (0, 0.0))[0] == len(self.disk.history) and not self.required:
@@ -197,6 +202,6 @@ class SimReplica:
                     self.node.tell(FromReplica(answer))
             case m.HandOverAsk(_, epoch, primary):
                 if primary == self.me and group is not None and group.epoch == epoch and self.is_primary:
-                    self.handing_over = True
+                    self.handing_over, self.asked_at = True, self.node.now
             case m.ChangeRefused():
                 pass  # whom we asked to admit stays required until there is another epoch
