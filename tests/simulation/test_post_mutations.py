@@ -18,7 +18,7 @@ from angarium.sim.messages import Violation
 from angarium.sim.post import PostWorld
 from angarium.sim.world import draw_settings
 
-SEEDS_MAX = 60
+SEEDS_MAX = 120
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -92,10 +92,17 @@ MUTATIONS: Sequence[Plant] = (
 )  # fmt: skip
 
 
+# Where to begin, for those that take luck: a seed that is known to notice.
+FIRST = {
+    "selectors_of_subscriptions_are_forgotten_on_restart": 11, "groups_stay_with_those_who_are_gone": 28,
+    "later_ones_are_given_to_who_waits_for_earlier_ones": 59,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("plant", MUTATIONS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    for seed in range(SEEDS_MAX):
+    for seed in range(FIRST.get(plant.__name__, 0), SEEDS_MAX):
         world = PostWorld(seed, replace(draw_settings(seed), check_every=0))
         try:
             world.run()
