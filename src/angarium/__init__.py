@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from angarium.client.pattern_consumer import PatternConsumer
     from angarium.client.sending import Sending
     from angarium.client.session import Session
+    from angarium.client.transacted import TransactedSession
     from angarium.client.values import TypedMap, TypedStream
     from angarium.core.client.reconnect import ReconnectPolicy
     from angarium.core.errors import AngariumError, LocalProtocolError, Rejected, RemoteProtocolError, Unavailable
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AngariumError", "Answer", "Connection", "Consumer", "Destination", "LocalProtocolError", "Message",
     "MessageFields", "Pattern", "PatternConsumer", "Queue", "ReconnectPolicy", "Rejected", "RemoteProtocolError",
-    "Sending", "Session", "Topic", "TypedMap", "TypedStream", "Unavailable", "blocking", "connect",
+    "Sending", "Session", "Topic", "TransactedSession", "TypedMap", "TypedStream", "Unavailable", "blocking", "connect",
 ]  # fmt: skip
 
 _HOMES = {
@@ -38,6 +39,7 @@ _HOMES = {
     "angarium.client.pattern_consumer": ("PatternConsumer",),
     "angarium.client.sending": ("Sending",),
     "angarium.client.session": ("Session",),
+    "angarium.client.transacted": ("TransactedSession",),
     "angarium.client.values": ("TypedMap", "TypedStream"),
     "angarium.core.client.reconnect": ("ReconnectPolicy",),
     "angarium.core.errors": ("AngariumError", "LocalProtocolError", "Rejected", "RemoteProtocolError", "Unavailable"),

@@ -83,8 +83,6 @@ class DestinationService:
                 return [Posted(self.group_of_name(name), command)]
             case frames.Request():
                 return self._request(command, frame)
-            case frames.TransactionCommit():
-                return [Posted(group, command) for group in self._participants(frame)[:1]]
             case frames.StreamRead():
                 return [Posted(self.group_of_name(frame.destination), command)]
         if not isinstance(frame, _BROADCAST):
@@ -94,11 +92,6 @@ class DestinationService:
         if isinstance(frame, frames.SessionEnded | frames.WatchClose):
             self._forget_watches(command.session, frame)
         return [Posted(group, command) for group in self._groups]
-
-    def _participants(self, frame: frames.TransactionCommit) -> list[int]:
-        """Destination 0 is something that has ended: any group may say so."""
-        used = [destination for destination, _, _ in (*frame.publishes, *frame.settles) if destination]
-        return sorted({group_of(destination) for destination in used}) or self._groups[:1]
 
     def _request(self, command: ToBus, frame: frames.Request) -> list[Posted]:
         asked = frame.arguments.get("group")

@@ -73,6 +73,8 @@ class FrontEnd:
 
     def placed(self, placement: Placement) -> None:
         self.service.placed(placement)
+        if self.service.groups:
+            self._run(self.manager.handle(cm.GroupsKnown(self.service.groups), now=self._loop.time()))
 
     def serving(self, node: bytes, group: int, epoch: int) -> None:
         """The message manager of the group runs on that node, started in that epoch: from now on it hears us."""

@@ -73,6 +73,7 @@ class ClusterNode:
         self.configurations: dict[str, GroupConfiguration] = {}
         self._left = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._passed_on = 0
         self._is_placed = False
         self.entered = asyncio.Event()  # the node is in the cluster, and destinations can be located
 
@@ -104,6 +105,7 @@ class ClusterNode:
             multicast=self._multicast,
             send=lambda node, message, payload: self._send(node, Service.REPLICA, prefix + message, payload),
             answer=self._answer_client_manager,
+            pass_on=self._pass_on,
             serving=lambda: self._now_serving(self.replicas[group]),
             pause=self._pause,
             to_groups=self._to_groups,
@@ -403,6 +405,14 @@ class ClusterNode:
                 self.front.answered(incarnation, head + payload)
         elif not self._bus.send_to(incarnation, Service.ANSWERS, head, payload):
             self._bus.drop(incarnation)  # an answer that is lost must be noticed at both ends
+
+    def _pass_on(self, parts: list[bytes]) -> None:
+        """Asked again until it is answered: so another one each time."""
+        linked = {*self.nodes.linked, self.identity.incarnation}
+        managers = [r.incarnation for r in self.nodes.view.values() if ROLE_CM in r.roles and r.incarnation in linked]
+        if managers:
+            self._passed_on += 1
+            self._answer_client_manager(managers[self._passed_on % len(managers)], parts)
 
     def _now_serving(self, replica: ReplicaHost) -> None:
         for incarnation in (self.identity.incarnation, *self.nodes.linked):

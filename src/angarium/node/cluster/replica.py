@@ -26,6 +26,7 @@ from angarium.core.destination.pending import PendingWrite
 from angarium.core.errors import RemoteProtocolError
 from angarium.core.groups.configuration import GroupConfiguration, Replica
 from angarium.core.groups.messages import FromReplicaMessage, ToReplicaMessage
+from angarium.core.ids import ANYBODY
 from angarium.core.replication import events as r
 from angarium.core.replication.messages import decode as decode_replica
 from angarium.core.replication.messages import encode as encode_replica
@@ -56,6 +57,7 @@ class Ways:
     multicast: Callable[[int, list[bytes]], None]  # on the channel of the group with that number
     send: Callable[[str, bytes, bytes], None]  # to the replica on that node: head and message, payload
     answer: Callable[[bytes, list[bytes]], None]  # to the client manager of that incarnation
+    pass_on: Callable[[list[bytes]], None]  # to whichever client manager, for another group
     serving: Callable[[], None]  # its message manager runs here from now on
     pause: Callable[[int, bool], None]  # take no more of the group's channel for now, or go on
     to_groups: Callable[[FromReplicaMessage], None]
@@ -128,7 +130,9 @@ class ReplicaHost:
             self._run(r.PayloadReceived(incarnation, number, envelope.payload))
         if self.manager is None or envelope.epoch != self.started_epoch:
             return  # for an earlier message manager, whose sessions are being detached; or we are a backup
-        before = self._attendance.heard(incarnation, envelope.session, envelope.destination, envelope.frame)
+        before: list[mm.FromSession] | None = []
+        if envelope.session != ANYBODY:
+            before = self._attendance.heard(incarnation, envelope.session, envelope.destination, envelope.frame)
         if before is None:
             return
         event = mm.FromSession(envelope.session, envelope.destination, envelope.frame, envelope.payload)
@@ -271,10 +275,10 @@ class ReplicaHost:
         return msgspec.structs.replace(command, token=self._reads)
 
     def _answer(self, command: mm.ToSession) -> None:
-        client_manager = self._attendance.client_manager_of(command.session)
-        if client_manager is not None:
-            epoch = self.started_epoch
-            parts = seal(self.number, epoch, command.session, 0, command.frame, command.payload)
+        parts = seal(self.number, self.started_epoch, command.session, 0, command.frame, command.payload)
+        if command.session == ANYBODY:
+            self._ways.pass_on(parts)
+        elif (client_manager := self._attendance.client_manager_of(command.session)) is not None:
             self._ways.answer(client_manager, parts)
 
     async def _read_range(self, command: r.ReadRange) -> None:
