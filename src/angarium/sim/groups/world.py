@@ -191,8 +191,8 @@ class GroupsWorld:
     def unsettled(self) -> str:
         """Why the cluster is not yet as it should be; empty if it is."""
         machines = [node.machine for node in self.nodes.values() if node.machine is not None]
-        if len(machines) < len(self.nodes):
-            return "a node does not run"
+        if len(machines) < len(self.nodes) or any(node.is_paused for node in self.nodes.values()):
+            return "a node does not run, or stands still"
         leaders = [machine.name for machine in machines if machine.is_leader]
         if len(leaders) != 1:
             return f"leaders: {leaders}"
