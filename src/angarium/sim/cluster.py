@@ -1,4 +1,4 @@
-"""Several message managers, each with a disk of its own, and a client manager in front of them, in virtual time.
+"""Several message managers, each with a disk of its own, and client managers in front of them, in virtual time.
 
 Each of them dies and starts alone. What was on its way between two of them is lost when one of them dies; a client
 manager that finds another message manager behind a group detaches the sessions that have to do with it. A message
@@ -28,6 +28,7 @@ from angarium.sim.network import Link, Network
 from angarium.sim.trace import Trace
 
 _NODE = 7
+FRONTS = 2
 
 
 class GroupWitness(Witness, Protocol):
@@ -73,7 +74,7 @@ class SimGroup:
         self._attendance = Attendance()
         self.manager = SimManager(
             around.clock, around.trace, self.disk, around.settings, around.witness, wall_ms_at_zero=WALL_MS_AT_ZERO,
-            enter=self._enter, answer=partial(self._cluster.answer, self.number), report=self._report,
+            enter=self._enter, answer=self._answer, report=self._report,
             number=self.number,
         )  # fmt: skip
         self.manager.begin()
@@ -107,6 +108,12 @@ class SimGroup:
             if self.manager is not None:
                 self._enter(partial(self.manager.frame, event))
 
+    def _answer(self, command: mm.ToSession) -> None:
+        if command.session == ANYBODY:
+            self._cluster.answer(self.number, None, command)
+        elif (client_manager := self._attendance.client_manager_of(command.session)) is not None:
+            self._cluster.answer(self.number, client_manager, command)
+
     def _enter(self, action: Callable[[], None]) -> None:
         action()
         self._arm()
@@ -131,53 +138,75 @@ class SimGroup:
 
 
 class SimCluster:
-    """The groups, and the client manager in front of them."""
+    """The groups, and two client managers in front of them: a client reaches any that is there."""
 
     def __init__(self, around: Surroundings, placement: Placement, disks: dict[int, SimDisk]) -> None:
         self.around = around
         self.placement = placement
         self.groups = {number: SimGroup(self, number, disk) for number, disk in disks.items()}
-        self.front: SimFront | None = None
+        self.fronts: list[SimFront] = []
+        self._doors: dict[int, SimFront] = {}  # link -> who has it
         self._starts = 0
 
     @property
     def is_idle(self) -> bool:
-        return self.front is not None and self.front.is_idle and all(group.is_idle for group in self.groups.values())
+        return all(front.is_idle for front in self.fronts) and all(group.is_idle for group in self.groups.values())
 
     def start(self) -> None:
         for group in self.groups.values():
             group.start()
-        if self.front is None:
+        while len(self.fronts) < FRONTS:
             self._starts += 1
-            self.around.trace.note("front", "starts")
+            self.around.trace.note("front", f"{self._starts} starts")
             start_ms = int(WALL_MS_AT_ZERO) + self._starts * 1_000_000
-            self.front = SimFront(self, GlobalIds(start_ms=start_ms, site=0, node=_NODE))
-            self.around.network.listen(self.front)
+            self.fronts.append(SimFront(self, GlobalIds(start_ms=start_ms, site=0, node=_NODE)))
+        self.around.network.listen(self)
 
     def crash_front(self) -> None:
-        front, self.front = self.front, None
-        if front is not None:
-            self.around.trace.note("front", "is killed")
+        if not self.fronts:
+            return
+        front = self.fronts.pop(self.around.chance.randrange(len(self.fronts)))
+        self.around.trace.note("front", "is killed")
+        if not self.fronts:
             self.around.network.listen(None)
-            front.die()
-            for group in self.groups.values():
-                delay_s = self.around.chance.random() * 0.5  # until its death is noticed
-                self.around.clock.after(delay_s, partial(group.client_manager_gone, front.incarnation))
+        front.die()
+        for group in self.groups.values():
+            delay_s = self.around.chance.random() * 0.5  # until its death is noticed
+            self.around.clock.after(delay_s, partial(group.client_manager_gone, front.incarnation))
+
+    # -- between groups and client managers ----------------------------------------------------------------
 
     def group_lost(self, number: int) -> None:
-        if self.front is not None:
-            self.front.group_lost(number)
+        for front in self.fronts:
+            front.group_lost(number)
 
     def group_started(self, number: int) -> None:
-        if self.front is not None:
-            self.front.group_started(number)
+        for front in self.fronts:
+            front.group_started(number)
 
-    def answer(self, number: int, command: mm.ToSession) -> None:
-        if self.front is not None:
-            self.front.answered(number, command)
+    def answer(self, number: int, client_manager: bytes | None, command: mm.ToSession) -> None:
+        """None: to any."""
+        fronts = [front for front in self.fronts if client_manager in (None, front.incarnation)]
+        if fronts:
+            self.around.chance.choice(fronts).answered(number, command)
 
     def heard(self, number: int, client_manager: bytes, event: mm.FromSession) -> None:
         self.groups[number].heard(client_manager, event)
+
+    # -- connections ---------------------------------------------------------------------------------------
+
+    def opened(self, link: Link) -> None:
+        front = self._doors[link.number] = self.around.chance.choice(self.fronts)
+        front.opened(link)
+
+    def received(self, link: Link, data: bytes) -> None:
+        self._doors[link.number].received(link, data)
+
+    def lost(self, link: Link, reason: str) -> None:
+        self._doors.pop(link.number).lost(link, reason)
+
+    def paused(self, link: Link, paused: bool) -> None:
+        self._doors[link.number].paused(link, paused)
 
 
 class SimFront:

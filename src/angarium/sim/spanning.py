@@ -1,5 +1,5 @@
 """A world of trade across replica groups: traders' inputs and outputs are in different groups, and each group's message
-manager, and the client manager before them, dies and starts alone.
+manager, and each of two client managers before them, dies and starts alone.
 """
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -28,6 +28,7 @@ from angarium.sim.network import Network
 from angarium.sim.spanning_audit import SpanningAudit
 from angarium.sim.trace import Trace
 from angarium.sim.trade import INPUTS, OUTPUTS, TradeWorld
+from angarium.sim.transacted_applications import Trader
 from angarium.sim.world import Outcome, WorldSettings, draw_settings
 
 _SETTLE_IN_S = 0.5
@@ -158,6 +159,7 @@ class SpanningWorld(TradeWorld):
 
     def _synced_in(self, group: int, operations: Sequence[Operation]) -> None:
         self.ledger.messages.synced(operations)
+        self.transactions.prepared_in(operations)
         self.transactions.changed_in(group, self.durable.apply(operations))
 
     # -- a random run --------------------------------------------------------------------------------
@@ -197,6 +199,11 @@ class SpanningWorld(TradeWorld):
     @property
     def trade_audit(self) -> SpanningAudit:
         return self.transactions
+
+    def _add_trader(self, name: str) -> Trader:
+        trader = super()._add_trader(name)
+        trader.renew_chance = self.chance(f"renewing {name}").choice((0.0, 0.05, 0.3))
+        return trader
 
     def _undone(self) -> Iterator[str]:
         yield from (f"{a.client.name} has {a.messages_left} to publish" for a in self.applications if not a.is_done)

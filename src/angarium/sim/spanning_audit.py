@@ -3,16 +3,19 @@
 As `transactions.py`, part by part:
 - the write that stores the first message of a part stores all of them, and settles everything that the part was to
   settle; a part has its effect once;
+- who says CommitReady has its part on disk;
 - no part has its effect before that of the group that decides, the lowest number;
 - Committed leaves a message manager when the decision is durable, and reaches the application when every part is;
 - who was told Aborted finds nothing of it, ever, in any group;
 - in the end, when all is healed, every transaction has had its effect in all its groups or in none, whether somebody
   was told or not, and no message manager is in doubt about any.
 """
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from angarium.core.destination.events import FromSession, ToSession
+from angarium.core.storage import Operation, Put, Table
+from angarium.core.transaction.deciding import decision_key
 from angarium.core.wire import frames
 from angarium.sim.durable import Change, Place
 from angarium.sim.holdings import Holdings
@@ -32,6 +35,7 @@ class SpanningAudit(TransactionAudit):
         super().__init__(messages, holdings, queues)
         self._group_of_name = group_of_name
         self._attempted: list[SpanningAttempt] = []
+        self._prepared: set[bytes] = set()  # session and number of those that were ever durable
         self.spanning = 0  # transactions of several groups that were committed
 
     # -- from applications ---------------------------------------------------------------------------
@@ -71,6 +75,8 @@ class SpanningAudit(TransactionAudit):
 
     def from_manager(self, command: ToSession) -> None:
         frame = command.frame
+        if isinstance(frame, frames.CommitReady) and decision_key(command.session, frame.number) not in self._prepared:
+            raise Violation("ready means durable", f"{frame.number} of {command.session.hex()[-6:]} in {frame.group}")
         if isinstance(frame, frames.Committed | frames.CommitFinal):
             session = frame.session if isinstance(frame, frames.CommitFinal) else command.session
             attempt = self._numbers[session, frame.number]
@@ -79,6 +85,10 @@ class SpanningAudit(TransactionAudit):
                 raise Violation("committed means durable", f"{attempt.label!r} is answered and not decided on disk")
 
     # -- from the disks ------------------------------------------------------------------------------
+
+    def prepared_in(self, operations: Sequence[Operation]) -> None:
+        puts = (operation for operation in operations if isinstance(operation, Put))
+        self._prepared.update(put.key for put in puts if put.table == Table.PREPARED)
 
     def changed_in(self, group: int, change: Change) -> None:
         settled = set(change.settled)

@@ -36,7 +36,7 @@ class Trader:
         self._audit = audit
         self._pause_s_max = chance.choice((0.02, 0.1, 0.6))
         self._rollback_chance = chance.choice((0.05, 0.3))
-        self._renew_chance = chance.choice((0.0, 0.03))
+        self.renew_chance = chance.choice((0.0, 0.03))
         self._delay_chance = chance.choice((0.0, 0.2))
         self._prefetch_max = chance.choice((1, 5, 30))
         self._is_calm = False
@@ -67,12 +67,12 @@ class Trader:
             mood = 1.0 if self._is_calm else chance.random()
             if desk.was_aborted or mood < self._rollback_chance:
                 desk.roll_back(chance)
-            elif mood < self._rollback_chance + self._renew_chance:
+            elif mood < self._rollback_chance + self.renew_chance:
                 desk.session.close(timeout_s=chance.choice((0.05, 1.0)))
                 self._begin_session()
             else:
                 self._trade()
-                if not self._is_calm and chance.random() < self._renew_chance:  # with the commit under way
+                if not self._is_calm and chance.random() < self.renew_chance:  # with the commit under way
                     desk.session.close(timeout_s=chance.choice((0.05, 1.0, 10.0)))
                     self._begin_session()
         pause_s = _CALM_PAUSE_S if self._is_calm else self._pause_s_max

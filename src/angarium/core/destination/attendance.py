@@ -15,7 +15,7 @@ from angarium.core.wire.frames import Frame
 
 _OPENING = (
     frames.Locate, frames.Request, frames.Watch, frames.ClientHere, frames.ProducerOpen, frames.ConsumerOpen,
-    frames.StreamOpen, frames.TransactionCommit,
+    frames.StreamOpen, frames.CommitQuestion,
 )  # fmt: skip
 
 
