@@ -345,3 +345,16 @@ def test_an_abort_of_a_commit_sent_over_an_earlier_connection_is_not_passed_on()
     assert first.received(frames.Aborted) == []
     first.send(frames.Commit(1, [], [(1, [(0, 1)])]))
     assert first.last(frames.Aborted).code == "destination-removed"
+
+
+def test_an_abort_is_passed_on_once() -> None:
+    """Once: the group that was to decide said so as well, when it was over already and the next commit under way. Seed
+    80 of the spanning world."""
+    node = Node()
+    first = node.connect()
+    first.send(frames.SessionOpen(b"", True))
+    identity = first.last(frames.SessionOpened).identity
+    first.send(frames.Commit(1, [], [(1, [(0, 1)])]))
+    (aborted,) = first.received(frames.Aborted)
+    node.tell(FromBus(identity, aborted, b""))
+    assert first.received(frames.Aborted) == [aborted]

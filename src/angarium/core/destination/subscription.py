@@ -253,7 +253,8 @@ class Subscription:
         """Free what is kept for them; return those that are not attached."""
         for key in keys:
             self.line.give_up(key)
-            self.locks.disown(key)
+            if key not in self.consumers:
+                self.locks.disown(key)
             self._give_back(self.parking.take(key))
             self.parking.awaited.pop(key, None)
         self._return_all(self.parking.unclaimed())

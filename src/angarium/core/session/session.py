@@ -311,7 +311,10 @@ class Session:
     def bus_frame(self, frame: Frame, payload: bytes) -> list[Command]:
         if self._coordinator.is_concerned(frame):
             posted, answer = self._coordinator.frame(frame)
-            return [*posted, *(self.bus_frame(answer, b"") if answer is not None else [])]
+            if answer is None:
+                return [*posted]
+            self._committing = 0
+            return [*posted, self._to_client(answer)]
         match frame:
             case frames.Deliver(number):
                 link = self._consumers.get(number)
@@ -327,9 +330,11 @@ class Session:
                 if link is None or link.state is not LinkState.OPEN:
                     return []
             case frames.Aborted(number, attachment=attachment):
-                if attachment != self._attachment:
-                    return []  # it was sent over an earlier connection; sent again over this one, it may be committed
-                self._committing = 0 if number == self._committing else self._committing
+                # It was sent over an earlier connection; sent again over this one, it may be committed. Or it was over
+                # before the group that was to decide said so.
+                if attachment != self._attachment or number != self._committing:
+                    return []
+                self._committing = 0
             case frames.Settled(number) | frames.Recovered(number):
                 if number not in self._consumers:
                     return []

@@ -3,7 +3,7 @@
     IDLE --begin--> PREPARING --all others are ready--> DECIDING --CommitFinal--> FINISHING --all complete--> IDLE
                        │                                   │                         ▲
                        └── CommitFail ──> ASKING <─Aborted─┘                         │
-                                             └── CommitFinal, CommitRollback ────────┘
+                       any of these ── CommitFinal, CommitRollback ──────────────────┘
 
 The group of the lowest number decides: it is asked last, and its own part and the decision are one write. So there is
 nothing to be remembered here: a coordinator that is gone leaves participants in doubt, who ask the decider.
@@ -30,6 +30,7 @@ from angarium.core.wire.frames.transactions import COORDINATOR as COORDINATOR
 
 FRAMES = (frames.CommitReady, frames.CommitFail, frames.CommitFinal, frames.CommitRollback, frames.CommitComplete)
 Answer = frames.Committed | frames.Aborted
+_GIVEN_UP = ("transaction-refused", "the transaction was given up: a part of it took too long")
 
 
 class Phase(Enum):
@@ -77,7 +78,7 @@ class Coordinator:
         self._participants: list[int] = []  # the other groups
         self._awaited: set[int] = set()  # of those, or of all when all are asked: who has not answered
         self._is_committed = False
-        self._failure = ("", "")  # code and reason, of the first that could not
+        self._failure = _GIVEN_UP  # code and reason, of the first that could not
 
     @property
     def is_idle(self) -> bool:
@@ -107,10 +108,10 @@ class Coordinator:
     def _start(self, number: int, phase: Phase, awaited: list[int]) -> None:
         self._number, self._phase = number, phase
         self._participants, self._awaited = awaited, set(awaited)
-        self._is_committed, self._failure = False, ("", "")
+        self._is_committed, self._failure = False, _GIVEN_UP
 
     def is_concerned(self, frame: frames.Frame) -> bool:
-        """Whether it is an answer to the transaction that is under way."""
+        """Whether it is an answer to a transaction of several groups."""
         if isinstance(frame, FRAMES):
             return True
         return isinstance(frame, frames.Aborted) and not self.is_idle and frame.number == self._number
@@ -156,7 +157,7 @@ class Coordinator:
 
     def _told(self, frame: frames.CommitFinal | frames.CommitRollback) -> tuple[list[ToBus], Answer | None]:
         is_final = isinstance(frame, frames.CommitFinal)
-        if self._phase is Phase.ASKING or (is_final and self._phase in (Phase.PREPARING, Phase.DECIDING)):
+        if self._phase in (Phase.PREPARING, Phase.DECIDING, Phase.ASKING):
             return self._finish(committed=is_final)
         if self._phase is Phase.ASKING_ALL:
             self._is_committed = self._is_committed or is_final

@@ -76,7 +76,7 @@ class Transactions:
         raise LocalProtocolError(f"{type(frame).__name__} is not of a transaction")
 
     def _asked(self, session: bytes, frame: Asked, payload: bytes, now: float) -> list[Command]:
-        if frame.number == self.numbers.last.get(session, 0):
+        if frame.number == self.numbers.last.get(session, 0) and not self.participant.has(session):
             if self.numbers.unwritten.get(session) == frame.number:
                 return []  # it will be answered when it is durable
             return [ToSession(session, self._committed(session, frame))]
@@ -104,11 +104,11 @@ class Transactions:
     # -- committing, and deciding for others --------------------------------------------------------------
 
     def commit(self, session: bytes, frame: frames.TransactionCommit, payload: bytes, *, now: float) -> list[Command]:
-        if (waits := self.participant.is_in_the_way(session, frame, payload, now)) is not None:
-            return waits
-        if frame.number < self.numbers.last.get(session, 0) and not frame.participants:
-            return [ToSession(session, frames.Committed(frame.number))]
         try:
+            if (waits := self.participant.is_in_the_way(session, frame, payload, now)) is not None:
+                return waits
+            if frame.number < self.numbers.last.get(session, 0) and not frame.participants:
+                return [ToSession(session, frames.Committed(frame.number))]
             self._check_open(session, frame)
             plan = check(self._destinations, session, frame, payload)
         except Rejected as refusal:

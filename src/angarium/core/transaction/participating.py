@@ -31,6 +31,7 @@ from angarium.core.transaction.plan import Asked, Effects, Plan, check, check_at
 from angarium.core.transaction.repeating import Repeating
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch, Columns
+from angarium.core.wire.frames.transactions import COORDINATOR
 
 Outcome = frames.CommitFinal | frames.CommitRollback
 
@@ -90,17 +91,22 @@ class Participant:
             self._add(part)
             self._asking.start(part.session, now)
 
+    def has(self, session: bytes) -> bool:
+        """Whether the session has a part here that is not done with."""
+        return session in self._parts
+
     # -- the first phase -------------------------------------------------------------------------------
 
     def is_in_the_way(self, session: bytes, frame: Asked, payload: bytes, now: float) -> list[Command] | None:
-        """If the session has a transaction in doubt here, what it wants next waits for its end; None: it has not."""
+        """If the session has a transaction in doubt here, what it wants next waits for its end; None: it has none.
+        Raises Rejected if there is no room for it to wait."""
         part = self._parts.get(session)
         if part is None:
             return None
         if frame.number < part.number:
             return []  # it was given up, or this one could not have been begun
-        if self._bytes + len(payload) > self._settings.prepared_bytes_max:
-            return []  # whoever sent it asks again when he resumes
+        if frame.number > part.number:
+            self._check_bytes(len(payload))
         self._bytes += len(payload) - (len(part.waiting[1]) if part.waiting is not None else 0)
         part.waiting = (frame, payload)
         return self._ask(part, now)
@@ -133,10 +139,14 @@ class Participant:
         if len(self._parts) >= settings.prepared_max:
             reason = f"{len(self._parts):,} transactions are prepared here, as many as prepared_max allows; try later"
             raise Rejected("too-many-prepared", reason)
-        if self._bytes + size_bytes > settings.prepared_bytes_max:
+        self._check_bytes(size_bytes)
+
+    def _check_bytes(self, size_bytes: int) -> None:
+        limit = self._settings.prepared_bytes_max
+        if self._bytes + size_bytes > limit:
             reason = (
                 f"{self._bytes:,} bytes are prepared here, and {size_bytes:,} more exceed prepared_bytes_max "
-                f"{settings.prepared_bytes_max:,}; try later, or raise the limit"
+                f"{limit:,}; try later, or raise the limit"
             )
             raise Rejected("too-many-prepared", reason)
 
@@ -270,6 +280,8 @@ class Participant:
         complete = frames.CommitComplete(session, number, self._group, decider)
         commands: list[Command] = [ToSession(teller, complete) for teller in part.told_by]
         kind = frames.CommitFinal if part.is_committed else frames.CommitRollback
+        if session not in part.told_by:  # its coordinator may wait for us to be ready
+            commands.append(ToSession(session, kind(session, number, COORDINATOR, decider)))
         commands += [ToSession(asker, kind(session, number, asked.group, asked.decider))
                      for asker, asked in part.questions.items()]  # fmt: skip
         waiting = part.waiting
