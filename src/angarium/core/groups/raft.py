@@ -96,10 +96,13 @@ class Raft:
         self._election_at = max(self._election_at, now + self._patience_s())
 
     def leader_lost(self, node: str, now: float) -> None:
-        """Its process is not there: no need to wait for its silence."""
+        """Its process is not there: no need to wait for its silence. All others notice at once: they stand for election
+        one after the other, so that they do not divide the votes."""
         if self.leader is not None and self.leader.node == node and not self.is_leader:
             self.leader, self._leader_heard_at = None, None
-            self._election_at = min(self._election_at, now + self.settings.beacon_s_min * self._jitter())
+            before_us = [voter for voter in self.log.voters if voter.node != node and voter < self.me]
+            turn_s = self.settings.succeed_s * (len(before_us) + 0.3 * self._jitter())
+            self._election_at = min(self._election_at, now + turn_s)
 
     def receive(self, sender: str, message: Message, *, now: float) -> None:
         match message:

@@ -19,6 +19,8 @@ class GroupSettings:
     # A voter that has not heard of a leader for this long, and up to twice that, stands for election. More than four
     # heartbeats; the sum of this and of the election is how long nothing can be decided.
     election_s: float = 0.9
+    # Between two voters that stand for election because the leader's process is gone: enough for an election.
+    succeed_s: float = 0.1
     # Between attempts of voters without a majority, and of nodes that find no voter: doubling from first to last.
     beacon_s_min: float = 0.3
     beacon_s_max: float = 2.0
