@@ -124,6 +124,33 @@ def test_a_recovery_that_is_asked_for_again_counts_once(restarts: bool) -> None:
     assert counts(consumer)[-2:] == [2, 1]
 
 
+def test_what_its_consumer_still_has_after_a_restart_counts_as_delivered_once() -> None:
+    world = World()
+    consumer = world.consumer(world.queue_with(2), credit=10)
+    world = world.restarted()
+    consumer.resume([(0, 1)], credit=None, world=world)
+    consumer.credit(10)
+    recover(consumer, 1, [(0, 1)])
+    assert counts(consumer)[-2:] == [1, 1], "the first was delivered once, of the second nobody knows"
+
+
+def test_what_was_given_back_once_too_often_before_a_restart_is_not_delivered_after_it() -> None:
+    world = World()
+    queue = queue_with_options(world, redeliveries_max=1, redelivery_delay_ms=1_000)
+    world.producer(queue).publish(b"m0")
+    consumer = world.consumer(queue, credit=10)
+    recover(consumer, 1, [(0, 1)])
+    world.advance(1.1)
+    assert counts(consumer) == [0, 1]
+    recover(consumer, 2, [(0, 1)])  # dies when its delay is over
+    world = world.restarted()
+    consumer.resume([(0, 1)], credit=None, world=world)
+    recover(consumer, 2, [(0, 1)])
+    consumer.credit(10)
+    assert counts(consumer) == []
+    assert len(dead_letters(world)) == 1
+
+
 # -- the delay ---------------------------------------------------------------------------------------
 
 

@@ -40,14 +40,16 @@ class Redeliveries:
             self._add(1, part)
         self._prune()
 
-    def mark_delivered(self, low: int, high: int) -> None:
-        """Positions without a count get the count 1; the others keep theirs."""
+    def mark_delivered(self, low: int, high: int) -> list[Range]:
+        """Positions without a count get the count 1; the others keep theirs. Returns the former."""
         counted = RangeSet()
         for positions in self._levels.values():
             for part in positions.overlap(low, high):
                 counted.add(*part)
-        for part in counted.gaps(low, high):
+        marked = counted.gaps(low, high)
+        for part in marked:
             self._add(1, part)
+        return marked
 
     def drop(self, low: int, high: int) -> None:
         if self._levels:

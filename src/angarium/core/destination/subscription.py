@@ -78,6 +78,7 @@ class Subscription:
         self.buries = False  # what is doomed goes to the dead message queue; else it is gone
         self.burying = False  # a read of what is doomed is under way
         self.redeliveries_max = 0  # 0: no limit
+        self.presumed = RangeSet()  # delivered once before the last start, and counted for that alone
         self._in_flight_max = in_flight_max
         self._holes_max = holes_max
         self.line = Line()
@@ -214,13 +215,21 @@ class Subscription:
             mine, orphaned = self.parking.take(key), self.parking.orphaned_for(key)
             locked = self.locks.claim(key, held)
             for low, high in held:
-                got = mine.remove(low, high) + orphaned.remove(low, high)
+                claimed = orphaned.remove(low, high)
+                self._never_left(claimed)
+                got = mine.remove(low, high) + claimed
                 for part in got:
                     consumer.held.add(*part)
                 lost += RangeSet([*got, *locked]).gaps(low, high)
             consumer.unclaimed = mine
         self.line.join(consumer)
         return lost
+
+    def _never_left(self, claimed: list[Range]) -> None:
+        """After a restart, whatever was under way is taken for delivered. What its consumer still has is not."""
+        for low, high in claimed:
+            for part in self.presumed.remove(low, high):
+                self.redeliveries.drop(*part)
 
     def credit(self, consumer: Consumer, limit: int) -> None:
         consumer.limit = limit
@@ -328,7 +337,7 @@ class Subscription:
     def hand_back(self, consumer: Consumer, low: int, high: int) -> list[Range]:
         """Give held positions back as if they had never been delivered; return what was not the consumer's."""
         got = self._take_own(consumer, low, high)
-        self._free_again(RangeSet(got))
+        self._return_all(RangeSet(got))  # before a restart it may have been given back once too often
         return RangeSet(got).gaps(low, high)
 
     def recover(self, consumer: Consumer, number: int, seen: list[Range], *, until: float | None = None) -> None:

@@ -101,7 +101,8 @@ def restored(
         unsettled += [part for gap in self.settled.gaps(cursor, lane.next) for part in self.doom.gaps(*gap)]
         for part in self.settled.gaps(cursor, delivered):
             for seen in self.passed_over.gaps(*part):
-                self.redeliveries.mark_delivered(*seen)
+                for marked in self.redeliveries.mark_delivered(*seen):
+                    self.presumed.add(*marked)
     if attached:
         self.parking.orphan(unsettled, attached, until)
     else:
