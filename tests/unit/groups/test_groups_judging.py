@@ -27,10 +27,10 @@ def group(in_sync: tuple[Replica, ...] = (A, B, C)) -> GroupConfiguration:
 
 
 class Court:
-    def __init__(self) -> None:
+    def __init__(self, settings: GroupSettings = SETTINGS) -> None:
         self.outbox = Outbox("leader")
         self.proposed: list[Decision] = []
-        self.judge = Judge(7, self.outbox, SETTINGS, self.proposed.append, now=0.0)
+        self.judge = Judge(7, self.outbox, settings, self.proposed.append, now=0.0)
         self.reports: list[str] = []
 
     def tick(self, state: State, now: float) -> list[tuple[str, str]]:
@@ -174,6 +174,16 @@ def test_a_member_with_a_history_of_which_nothing_is_known_stops_the_forming() -
 def test_slots_are_dealt_when_all_groups_are_formed() -> None:
     court = Court()
     undealt = state(*ALL).but(placement=Placement())
+    court.tick(undealt, 0.0)
+    assert court.proposed == [SlotsDealt(("g",))]
+
+
+def test_slots_are_not_dealt_before_every_wanted_group_is_there() -> None:
+    undealt = state(*ALL).but(placement=Placement())
+    court = Court(GroupSettings(groups_wanted=("g", "h")))
+    court.tick(undealt, 0.0)
+    assert court.proposed == []
+    court = Court(GroupSettings(groups_wanted=("g",)))
     court.tick(undealt, 0.0)
     assert court.proposed == [SlotsDealt(("g",))]
 

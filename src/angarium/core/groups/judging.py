@@ -234,6 +234,8 @@ class Judge:
         self._forming = {name: at for name, at in self._forming.items() if not state.groups[name].is_formed}
         if state.placement.slots or not state.groups or not all(group.is_formed for group in state.groups.values()):
             return
+        if any(wanted not in state.groups for wanted in self._settings.groups_wanted):
+            return  # one that is asked for later would get nothing
         if self._dealt_at is None or now >= self._dealt_at + self._settings.request_again_s:
             self._dealt_at = now
             self._propose(SlotsDealt(tuple(state.groups)))

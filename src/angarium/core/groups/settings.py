@@ -40,6 +40,8 @@ class GroupSettings:
     request_again_s: float = 1.0
     # A leadership transfer that takes longer is given up.
     transfer_s: float = 1.0
+    # Replica groups that have to be formed before slots are dealt: those of the essential configuration.
+    groups_wanted: tuple[str, ...] = ()
     # -- the log -----------------------------------------------------------------------------------
     # Decisions between two snapshots: bounds the log, and what a restart reads.
     log_entries_max: int = 1_000

@@ -124,7 +124,8 @@ class ClusterNode:
         self.membership = MembershipDriver(
             GroupServices(
                 self.record(), seeds=tuple(voters), essential=essential_digest(cluster),
-                keeps_log=True, settings=GroupSettings(), jitter=self._machinery.jitter,
+                keeps_log=True, jitter=self._machinery.jitter,
+                settings=GroupSettings(groups_wanted=tuple(group_members(cluster))),
             ),
             self._stores.node,
             MembershipUsers(
