@@ -89,7 +89,9 @@ def test_loss_is_repaired_within_the_budget(network: Network, percent: int, segm
     print(f"{percent} % lost: {data:,} bytes of data, {repairs:,} of repairs, {allowed:,.0f} allowed, {took_s:.2f} s")
     if not segmentation:  # the tap would take a burst for one datagram
         assert on_the_wire == (data, repairs)
-    assert data > 6_000_000 and 0 < repairs <= allowed
+    assert data > 6_000_000 and repairs <= allowed
+    if percent > 1 or not segmentation:  # of a hundred bursts one in a hundred may well be none
+        assert repairs > 0
     assert "Evicted" not in sender.ask()["events"]
 
 
