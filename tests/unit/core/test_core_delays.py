@@ -73,6 +73,23 @@ def test_a_crash_while_it_is_moved_leaves_it_in_exactly_one_place() -> None:
         assert consumer.bodies == [b"m"]
 
 
+def test_what_is_held_while_others_are_moved_is_not_lost_between_them() -> None:
+    """Its time lies between theirs, and it became durable after the read that found them."""
+    world = World()
+    queue = world.locate("q")
+    consumer, producer = world.consumer(queue), world.producer(queue)
+    producer.publish(b"1", b"3", columns=delayed(world, 1, 3))
+    world.auto = False
+    world.advance(1.0)  # they are being read
+    producer.send(3, b"2", columns=delayed(world, 1))
+    world.advance(2.5)
+    assert world.complete_read()
+    world.auto = True
+    world.run_disk()
+    world.advance(1.0)
+    assert sorted(consumer.bodies) == [b"1", b"2", b"3"]
+
+
 def test_a_delayed_message_that_expires_while_it_waits_is_not_delivered() -> None:
     world = World()
     queue = world.locate("q")

@@ -11,7 +11,7 @@ from angarium.core.destination.events import Command, DelayedRead, ReadDelayed
 from angarium.core.destination.log import LogField, log_put
 from angarium.core.destination.pending import PendingDelayed, PendingWrite
 from angarium.core.destination.state import DestinationState
-from angarium.core.storage import DeleteRange, Operation, Put, Table, key_of
+from angarium.core.storage import Operation, Put, Table, delete_key, key_of
 from angarium.core.wire.batch import Batch
 
 READ_BYTES_MAX = 1 << 20
@@ -84,8 +84,8 @@ class Delays:
         pending.moved = True
         batches = [Batch.trusted(data) for _, data in event.items[:count] if data]
         self.count = max(0, self.count - sum(batch.count for batch in batches))
-        low, high = event.items[0][0], event.items[count - 1][0] + b"\0"
-        return batches, [DeleteRange(Table.DELAYED, low, high), self._figure()]
+        # Each by itself: what was held since the read may lie between them.
+        return batches, [*(delete_key(Table.DELAYED, key) for key, _ in event.items[:count]), self._figure()]
 
     def moved(self, now: float) -> list[Command]:
         """What was due is in the log, and no longer in the table: go on with what else there is."""
