@@ -1,6 +1,7 @@
 """Goal: a message manager hears of the end of every session, also when its client manager can tell nobody."""
 from angarium.core.destination.attendance import Attendance
 from angarium.core.destination.events import FromSession
+from angarium.core.ids import destination_id
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
 
@@ -59,3 +60,11 @@ def test_a_client_manager_that_reads_too_slowly_stalls_its_sessions_but_for_thos
     assert attendance.stall(ONE, True) == [FromSession(SESSION, 7, frames.Stall(True))]
     assert attendance.stall(ONE, False) == [FromSession(SESSION, 7, frames.Stall(False))]
     assert attendance.stall(OTHER, True) == []
+
+
+def test_a_message_manager_itself_is_not_stalled() -> None:
+    """Commits are sent to it; told to stall, it stopped the node."""
+    attendance = Attendance()
+    attendance.heard(ONE, SESSION, destination_id(3, 0), frames.Locate("q", DestinationKind.QUEUE))
+    attendance.heard(ONE, SESSION, destination_id(3, 7), OPEN)
+    assert attendance.stall(ONE, True) == [FromSession(SESSION, destination_id(3, 7), frames.Stall(True))]

@@ -10,6 +10,7 @@ manager has taken over belongs to that one, whatever the old one still says.
 from dataclasses import dataclass, field
 
 from angarium.core.destination.events import FromSession
+from angarium.core.ids import destination_id, group_of
 from angarium.core.wire import frames
 from angarium.core.wire.frames import Frame
 
@@ -45,7 +46,7 @@ class Attendance:
             for session, attending in self._sessions.items()
             if attending.client_manager == client_manager and not attending.is_stalled
             for destination in attending.destinations
-            if destination
+            if destination != destination_id(group_of(destination), 0)  # that is the message manager itself
         ]
 
     def heard(
