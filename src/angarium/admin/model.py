@@ -34,6 +34,9 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     over_limit: str = "block"  # or "refuse", or "oldest"
     slow_subscriber: str = "wait"  # or "drop"
     last_value: bool = False
+    retain_s: int = 0  # how long what is settled stays for readers of the log; the first limit that is reached counts
+    retain_bytes: int = 0
+    retain_messages: int = 0
     temporary: bool = False  # it goes with the connection that made it
     messages: int = 0  # waiting; on a topic, for the subscription that is furthest behind
     bytes_mean: int = 0  # of a message's body
@@ -50,6 +53,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     dead: int = 0  # moved to the dead message queue
     delayed: int = 0  # not yet due
     bytes: int = 0  # stored
+    retained: int = 0  # messages that are settled, and stored for readers of the log
     damaged: int = 0  # messages set aside because their stored bytes failed the checksum
     blocked: str = ""  # why producers have to wait; empty: they do not
     subscriptions: list[Subscription] = []  # the first thousand

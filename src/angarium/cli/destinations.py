@@ -1,4 +1,5 @@
 """`create`, `alter` and `describe`: destinations and their options."""
+import math
 from enum import Enum
 from typing import Annotated, Any
 
@@ -7,6 +8,7 @@ import typer
 from angarium.admin.model import Destination
 from angarium.cli import failure, options, output
 from angarium.cli.blocks import with_block
+from angarium.cli.durations import parse_seconds
 from angarium.cli.failure import EXIT_USAGE, Failure
 
 
@@ -53,6 +55,17 @@ RedeliveryDelay = Annotated[
     float | None,
     typer.Option(min=0, metavar="SECONDS", show_default="0", help="Before a released message comes again."),
 ]
+Retain = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", show_default="0", help="Keep what is settled for readers of the log: 90s, 2h, 7d."),
+]
+RetainBytes = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="BYTES", show_default="0", help="The same, as long as no more is stored; 0: no limit."),
+]
+RetainMessages = Annotated[
+    int | None, typer.Option(min=0, metavar="N", show_default="0", help="The same, in messages.")
+]
 LastValue = Annotated[
     bool | None,
     typer.Option("--last-value/--no-last-value", show_default="no", help="Of each last-value key, keep only the last."),
@@ -76,6 +89,9 @@ def _options(
     redelivery_delay: RedeliveryDelay = None,
     last_value: LastValue = None,
     dead_letters: DeadLetters = None,
+    retain: Retain = None,
+    retain_bytes: RetainBytes = None,
+    retain_messages: RetainMessages = None,
 ) -> dict[str, Any]:
     """Those that were given, as the broker calls them."""
     options.check_seconds("--redelivery-delay", redelivery_delay)
@@ -89,6 +105,9 @@ def _options(
         "redelivery_delay_ms": None if redelivery_delay is None else round(redelivery_delay * 1_000),
         "last_value": last_value,
         "buries": dead_letters,
+        "retain_s": None if retain is None else math.ceil(parse_seconds("--retain", retain)),
+        "retain_bytes": retain_bytes,
+        "retain_messages": retain_messages,
     }
     return {name: value for name, value in named.items() if value is not None}
 
@@ -170,6 +189,10 @@ def notes(destination: Destination) -> list[str]:
         f"redeliveries_max = {destination.redeliveries_max:,}": destination.redeliveries_max,
         f"redelivery_delay = {delay_s:g} s": delay_s,
         "last_value": destination.last_value,
+        f"retain_s = {destination.retain_s:,}": destination.retain_s,
+        f"retain_bytes = {destination.retain_bytes:,}": destination.retain_bytes,
+        f"retain_messages = {destination.retain_messages:,}": destination.retain_messages,
+        f"{destination.retained:,} retained": destination.retained,
         "no dead letters": not destination.buries and not destination.name.startswith("_"),
     }
     return [text for text, holds in told.items() if holds]
@@ -177,7 +200,7 @@ def notes(destination: Destination) -> list[str]:
 
 def _facts(found: Destination) -> list[tuple[str, str]]:
     counted = ("messages", "in_flight", "delayed", "producers", "consumers", "messages_in", "messages_out", "settled",
-               "rejected", "expired", "dead", "damaged")  # fmt: skip
+               "rejected", "expired", "dead", "damaged", "retained")  # fmt: skip
     return [
         ("name", found.name),
         ("kind", found.kind),

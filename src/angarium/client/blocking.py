@@ -14,10 +14,12 @@ from angarium.client import connection as asynchronous
 from angarium.client import session as asynchronous_session
 from angarium.client.acknowledging import Acknowledge
 from angarium.client.blocking_consumer import Consumer, Message, ThreadedConsumer
+from angarium.client.blocking_log import BlockingLog
 from angarium.client.blocking_loop import LoopThread
 from angarium.client.blocking_sending import Sending
 from angarium.client.blocking_session import Session, leave
 from angarium.client.connection import CLOSE_TIMEOUT_S, RECONNECT_DEFAULT, Answer
+from angarium.client.log import LogDescription
 from angarium.core.client.reconnect import ReconnectPolicy
 from angarium.core.errors import AngariumError
 
@@ -83,6 +85,14 @@ class Connection:
     ) -> Answer:
         """One administration command; see `angarium.Connection.request`."""
         return self._thread.run(self._connection.request(command, arguments), timeout_s, what=command)
+
+    def log(self, destination: str) -> BlockingLog:
+        """What the destination has stored, to be read by position; see `angarium.Connection.log`."""
+        return BlockingLog(self._thread, self._connection.log(destination))
+
+    def logs(self, prefix: str = "", timeout_s: float | None = None) -> list[LogDescription]:
+        """What the logs of all destinations hold whose names begin so."""
+        return self._thread.run(self._connection.logs(prefix), timeout_s, what="listing logs")
 
     def close(self, timeout_s: float | None = None) -> None:
         """Close every session, waiting for confirms, then the connection; raises what a session's closing raises.

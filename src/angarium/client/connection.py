@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 from weakref import WeakSet
 
 from angarium.client.acknowledging import Acknowledge, check_mode
@@ -15,6 +15,8 @@ from angarium.client.buffer import Limits
 from angarium.client.consumer import Consumer
 from angarium.client.driver import Driver
 from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
+from angarium.client.log import Answer as Answer
+from angarium.client.log import Log, LogDescription, list_logs
 from angarium.client.session import Session
 from angarium.client.transacted import TransactedSession
 from angarium.core.client import events
@@ -25,13 +27,6 @@ from angarium.core.errors import AngariumError, LocalProtocolError, Rejected, Un
 
 CLOSE_TIMEOUT_S = 30.0
 RECONNECT_DEFAULT = ReconnectPolicy()
-
-
-class Answer(NamedTuple):
-    """To an administration request."""
-
-    result: Any
-    payload: bytes
 
 
 def connect(
@@ -200,6 +195,14 @@ class Connection:
             return await future
         finally:
             del self._requests[number]
+
+    def log(self, destination: str) -> Log:
+        """What the destination has stored, to be read by position; nothing is taken (`client.log`)."""
+        return Log(self.request, destination)
+
+    async def logs(self, prefix: str = "") -> list[LogDescription]:
+        """What the logs of all destinations hold whose names begin so."""
+        return await list_logs(self.request, prefix)
 
     def _check_usable(self) -> None:
         if self._error is not None:

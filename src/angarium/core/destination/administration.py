@@ -1,18 +1,17 @@
 """Administrative requests to a message manager: list, describe, explain, create, alter, remove, purge,
-browse, and those on dead messages.
+browse, and those on dead messages and on logs.
 
 Each command checks its arguments, and answers with one Reply; what changes the store is answered when it is
 durable.
 """
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from angarium.core.destination import browsing, explaining, redriving
-from angarium.core.destination.arguments import done, number, text
+from angarium.core.destination import browsing, explaining, log_reading, redriving
+from angarium.core.destination.arguments import done, text
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import (
     BatchesRead,
@@ -21,6 +20,7 @@ from angarium.core.destination.events import (
     ToSession,
 )
 from angarium.core.destination.log import lane_of
+from angarium.core.destination.names import LIST_COUNT_MAX, Names
 from angarium.core.destination.options import NAMES as OPTION_NAMES
 from angarium.core.destination.options import options_of, with_options
 from angarium.core.destination.pending import (
@@ -28,9 +28,12 @@ from angarium.core.destination.pending import (
     PendingBrowse,
     PendingDead,
     PendingExplain,
+    PendingLogRead,
+    PendingSeek,
     PendingWrite,
 )
 from angarium.core.destination.records import DestinationRecord
+from angarium.core.destination.selecting import selected_by
 from angarium.core.errors import Rejected
 from angarium.core.ids import format_id
 from angarium.core.storage import Put, Table, key_of
@@ -39,7 +42,6 @@ from angarium.core.wire.frames import DestinationKind, Reply, Request
 if TYPE_CHECKING:
     from angarium.core.destination.message_manager import MessageManager
 
-LIST_COUNT_MAX = 500  # destinations in one page: some milliseconds of describing
 SUBSCRIPTIONS_SHOWN_MAX = 1_000  # of one destination; `subscription_count` tells how many there are
 _KINDS = {"queue": DestinationKind.QUEUE, "topic": DestinationKind.TOPIC}
 
@@ -48,8 +50,8 @@ class Administration:
     def __init__(self, manager: "MessageManager") -> None:
         self._manager = manager
         self._dead_messages = redriving.DeadMessages(manager)
-        self._names: list[str] = []  # sorted; all destinations of that version
-        self._names_version = (0, 0)
+        self._names = Names(manager.destinations)
+        self._log_reading = log_reading.LogReading(manager, self._names)
         self._commands: dict[str, Callable[[bytes, Request, float], list[Command]]] = {
             "destination.list": self._list,
             "destination.describe": self._describe,
@@ -62,6 +64,7 @@ class Administration:
             "subscription.remove": self._remove_subscription,
             "transaction.list": self._list_transactions,
             **dict.fromkeys(redriving.COMMANDS, self._dead_messages.request),
+            **dict.fromkeys(log_reading.COMMANDS, self._log_reading.request),
         }
 
     def request(self, session: bytes, request: Request, *, now: float) -> list[Command]:
@@ -78,28 +81,14 @@ class Administration:
 
     def _list(self, session: bytes, request: Request, now: float) -> list[Command]:
         """One page, by name, of those after `after` that begin with `prefix`; an empty one is the end."""
-        after, prefix = text(request, "after", ""), text(request, "prefix", "")
-        count = max(1, min(number(request, "count", LIST_COUNT_MAX), LIST_COUNT_MAX))
-        names = self._sorted_names()
-        at = bisect_left(names, prefix) if prefix > after else bisect_right(names, after)
         page: list[dict[str, Any]] = []
         subscriptions = 0
-        for name in names[at : at + count]:
-            destination = self._manager.find(name)
-            if not name.startswith(prefix) or destination is None or subscriptions > SUBSCRIPTIONS_SHOWN_MAX:
+        for destination in self._names.page(request):
+            if subscriptions > SUBSCRIPTIONS_SHOWN_MAX:
                 break
             page.append(describe(destination))
             subscriptions += len(destination.subscriptions)
         return [done(session, request, page)]
-
-    def _sorted_names(self) -> list[str]:
-        destinations = self._manager.destinations
-        # Numbers are never used twice: as many as before, and the same last one, are the same destinations.
-        version = (len(destinations), next(reversed(destinations), 0))
-        if version != self._names_version:
-            self._names = sorted(destination.record.name for destination in destinations.values())
-            self._names_version = version
-        return self._names
 
     def _describe(self, session: bytes, request: Request, now: float) -> list[Command]:
         return [done(session, request, describe(self._named(request)))]
@@ -127,6 +116,7 @@ class Administration:
         destination = self._named(request)
         record = with_options(destination.record, request.arguments)
         commands = destination.alter(record)
+        self._manager.retainer.note(destination, now)
         answer = done(session, request, describe(destination))
         noted = Put(Table.DESTINATION, key_of(destination.identity), msgspec.msgpack.encode(record))
         # Not ahead of the creation that it changes.
@@ -168,7 +158,7 @@ class Administration:
         return [done(session, request, {"prepared": listed, **counts})]
 
     def _browse(self, session: bytes, request: Request, now: float) -> list[Command]:
-        keep = browsing.selected_by(request)
+        keep = selected_by(request)
         return [browsing.browse(self._named(request), session, request, keep, self._manager.pending_read)]
 
     def _explain(self, session: bytes, request: Request, now: float) -> list[Command]:
@@ -189,6 +179,8 @@ class Administration:
                 return [browsing.browsed(asked, event, destination)]
             case PendingDead():
                 return self._dead_messages.read(asked, event, destination, now)
+            case PendingLogRead() | PendingSeek():
+                return self._log_reading.read(asked, event, destination)
         if destination is None:
             reason = "the destination has been removed meanwhile"
             return [ToSession(asked.session, Reply(asked.request, "unknown-destination", reason))]
@@ -233,6 +225,7 @@ def describe(destination: Destination) -> dict[str, Any]:
         "dead": counters.dead,
         "delayed": destination.publishing.delays.count,
         "bytes": log.stored_bytes,
+        "retained": destination.state.retained_count(),
         "damaged": counters.damaged,
         "blocked": ": ".join(destination.publishing.blocked or ()),
         "subscriptions": [

@@ -3,31 +3,19 @@
 Browsing goes by position, not by urgency: so that one number says where to go on.
 """
 from collections.abc import Callable
-from itertools import chain
 from typing import Any
 
-from angarium.core.destination.arguments import done, number, text
+from angarium.core.destination.arguments import done, number
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import BatchesRead, Command, Read, StoredBatch, ToSession
-from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.log import Lane, lane_of
-from angarium.core.destination.pending import Keep, PendingBrowse
-from angarium.core.ranges import Range, RangeSet
-from angarium.core.selector.compiled import compile_selector
-from angarium.core.selector.parser import parse
+from angarium.core.destination.pending import PendingBrowse
+from angarium.core.destination.selecting import Keep, kept
+from angarium.core.ranges import Range
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Reply, Request
 
 READ_BYTES_MAX = 1 << 20
-
-
-def selected_by(request: Request) -> Keep | None:
-    """The request's selector; None if it has none."""
-    selector = parse(text(request, "selector", ""))
-    if selector is None:
-        return None
-    match = compile_selector(selector).match
-    return lambda fields, index: match(fields[index])
 
 
 def browse(
@@ -77,17 +65,6 @@ def browsed(asked: PendingBrowse, event: BatchesRead, destination: Destination |
     end = asked.end if destination is None else _ascending(destination)[-1].readable
     answer = Reply(asked.request, "", "", {"parts": parts, "next": following, "end": end})
     return ToSession(asked.session, answer, b"".join(payload))
-
-
-def kept(batch: Batch, base: int, ranges: list[Range], keep: Keep | None) -> list[Range]:
-    """The parts of the ranges that are wanted; `base` is the position of the batch's first message."""
-    if keep is None:
-        return ranges
-    fields, found = BatchFields(batch), RangeSet()
-    for position in chain.from_iterable(range(*part) for part in ranges):
-        if keep(fields, position - base):
-            found.add(position, position + 1)
-    return list(found)
 
 
 def unsettled(destination: Destination, low: int, high: int) -> list[Range]:

@@ -221,7 +221,7 @@ class Destination:
                     subscription.discard(low, high)
             if subscription.durable:
                 operations += self.state.subscription_puts(subscription)
-        return purged, operations + self.state.trim()
+        return purged, operations + self.state.trim_to(lambda lane: lane.next)  # also what is retained
 
     def alter(self, record: DestinationRecord) -> list[Command]:
         """Other options count from now on."""

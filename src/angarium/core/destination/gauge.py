@@ -51,6 +51,16 @@ class ByteGauge:
         share = (position - below) / (self._positions[at] - below)
         return self.added - below_bytes - int((self._bytes[at] - below_bytes) * share)
 
+    def latest(self, limit_bytes: int) -> int:
+        """From where on there are no more than so many bytes."""
+        target = self.added - limit_bytes
+        if target <= self.freed:
+            return self._from
+        at = bisect_left(self._bytes, target)
+        below, below_bytes = (self._positions[at - 1], self._bytes[at - 1]) if at else (self._from, self.freed)
+        positions, spread_bytes = self._positions[at] - below, self._bytes[at] - below_bytes
+        return below - (-(target - below_bytes) * positions // spread_bytes)
+
     def free(self, first: int) -> None:
         """Everything below `first` is gone."""
         at = bisect_left(self._positions, first)

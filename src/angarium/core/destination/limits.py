@@ -6,7 +6,8 @@
     slow_subscriber = "drop"   of a topic: a subscription that is behind by more loses its oldest messages, counted
 
 What is not yet due is not counted, and comes into the log whatever the limit is: it was accepted before.
-What is counted of a queue are its unsettled messages; of a topic, what its slowest subscriber still has to settle.
+What is counted of a queue are its unsettled messages; of a topic, what its slowest subscriber still has to settle. What
+is only retained (`retaining`) has limits of its own, and does not count here.
 """
 from angarium.core.destination.events import Command, ToSession
 from angarium.core.destination.state import DestinationState
@@ -32,7 +33,7 @@ class Limits:
         """Messages, those on their way to the disk included."""
         log = self._state.log
         if not self._state.is_queue:
-            return log.stored_count
+            return log.stored_count - self._state.retained_count()
         (subscription,) = self._state.subscriptions
         unsettled = sum(max(0, lane.next - subscription.cursor_of(lane.number)) for lane in log.order)
         return unsettled - subscription.settled.count
@@ -40,7 +41,7 @@ class Limits:
     def room(self) -> int:
         """How many more messages fit; for those who refuse."""
         record = self._state.record
-        if record.bytes_max and self._state.log.stored_bytes >= record.bytes_max:
+        if record.bytes_max and self._state.held_bytes() >= record.bytes_max:
             return 0
         return max(0, record.messages_max - self.count() - self._state.reserved) if record.messages_max else 1 << 62
 
@@ -49,9 +50,9 @@ class Limits:
 
     def reason(self) -> str:
         """Why nothing more fits; empty if something does."""
-        record, log = self._state.record, self._state.log
+        record = self._state.record
         share = LOW_SHARE if self._is_over else 1.0
-        count, stored_bytes = self.count(), log.stored_bytes
+        count, stored_bytes = self.count(), self._state.held_bytes()
         if record.messages_max and count > record.messages_max * share - (share == 1.0):
             self._is_over = True
             return f"{record.name!r} holds {count:,} messages, and messages_max is {record.messages_max:,}"
@@ -65,7 +66,8 @@ class Limits:
 
     def doom_oldest(self) -> list[Subscription]:
         """Doom as many of the oldest free messages as are too many; returns who has to be pumped."""
-        excess = self._excess(self.count(), self._state.log.stored_bytes, self._state.log.stored_count)
+        stored = self._state.log.stored_count - self._state.retained_count()
+        excess = self._excess(self.count(), self._state.held_bytes(), stored)
         touched: list[Subscription] = []
         for subscription in self._state.subscriptions if excess else ():
             # What is doomed already still counts until it is buried.

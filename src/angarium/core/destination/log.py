@@ -37,6 +37,10 @@ class LogField(IntEnum):
     DAMAGED = 3  # positions set aside, of the whole log
     DELAYED = 4  # messages that are not yet due, of the whole log
     EXPIRES = 5  # 1: some message may expire
+    ARRIVALS = 64  # this and the next 63, a ring: positions below had come at that time (milliseconds since 1970)
+
+
+ARRIVALS_MAX = 64
 
 
 def lane_of(position: int) -> int:
@@ -47,7 +51,7 @@ def lane_for(priority: int) -> int:
     return (priority - PRIORITY_DEFAULT) % LANE_COUNT
 
 
-def log_put(destination: int, field: LogField, value: int, lane: int = 0, total_bytes: int = 0) -> Put:
+def log_put(destination: int, field: int, value: int, lane: int = 0, total_bytes: int = 0) -> Put:
     return Put(Table.LOG, key_of(destination, bytes((field, lane))), _FIGURES.pack(value, total_bytes))
 
 
@@ -58,7 +62,9 @@ def parse_log_record(key: bytes, value: bytes) -> tuple[int, tuple[int, int], tu
 
 
 class Lane:
-    __slots__ = ("base", "deleted", "expires", "expiries", "first", "gauge", "next", "number", "readable", "stored")
+    __slots__ = (
+        "arrivals", "base", "deleted", "expires", "expiries", "first", "gauge", "next", "number", "readable", "stored",
+    )  # fmt: skip
 
     def __init__(self, number: int, first: int = 0, next_position: int = 0) -> None:
         """The positions of an empty lane, or as they were stored."""
@@ -69,6 +75,8 @@ class Lane:
         self.gauge = ByteGauge(self.first)
         self.expiries = ExpiryMarks()
         self.expires = False  # as is stored: some message may expire
+        # What lay below a position had come then (`retaining`): position, milliseconds since 1970, field; ascending.
+        self.arrivals: list[tuple[int, int, int]] = []
 
     @property
     def end(self) -> int:
@@ -97,6 +105,11 @@ class Log:
             lane.expires = figures.get((LogField.EXPIRES, number), (0, 0))[0] > 0
             if lane.expires and lane.first < lane.next:
                 lane.expiries.add(lane.first, lane.next, 0)  # somewhere, some time
+            lane.arrivals = sorted(
+                (position, ms, field)
+                for (field, of_lane), (position, ms) in figures.items()
+                if of_lane == number and LogField.ARRIVALS <= field < LogField.ARRIVALS + ARRIVALS_MAX
+            )
             self._add(lane)
 
     def lane(self, number: int) -> Lane:

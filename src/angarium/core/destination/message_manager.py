@@ -37,6 +37,7 @@ from angarium.core.destination.pending import (
 )
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.restoring import NEXT_DESTINATION_KEY, StoredState, stored_records, take_up
+from angarium.core.destination.retaining import Retainer
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.sweeping import Sweeper
 from angarium.core.destination.temporaries import Temporaries
@@ -87,6 +88,7 @@ class MessageManager:
             number, self.destinations, settings, write=self.write, wall_ms_at_zero=wall_ms_at_zero
         )
         self._sweeper = Sweeper(self.destinations)
+        self.retainer = Retainer(self.destinations)
 
     # -- start -------------------------------------------------------------------------------------
 
@@ -107,6 +109,7 @@ class MessageManager:
             self._note_deadline(destination)
             self.node_limits.note(destination)
             self._sweeper.note(destination, now)
+            self.retainer.note(destination, now)
             burials += destination.dispatch.bury_restored()
         commands: list[Command] = [self.write(operations, PendingWrite(), freeing=True)] if operations else []
         for damage in self.streams.restore(state.streams, state.stream_files, now=now):
@@ -134,7 +137,7 @@ class MessageManager:
 
     def deadline(self) -> float | None:
         deadlines = [self.streams.deadline(), self._temporaries.deadline(), self._directory.deadline()]
-        deadlines += [self._sweeper.deadline(), self.transactions.deadline()]
+        deadlines += [self._sweeper.deadline(), self.transactions.deadline(), self.retainer.deadline()]
         deadlines += [destination.deadline() for destination in self._timed.values()]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -176,6 +179,7 @@ class MessageManager:
                     commands += destination.tick(now)
                     self._note_deadline(destination)
                 commands += self._directory.tick(now) + self._sweeper.tick(now) + self.transactions.tick(now)
+                commands += self.retainer.tick(now)
                 return commands + self._remove_temporaries(self._temporaries.due(now))
         return self._file_event(event)
 
@@ -324,6 +328,7 @@ class MessageManager:
     def created(self, record: DestinationRecord) -> tuple[Destination, list[Operation]]:
         identity, self._next_destination = self._next_destination, self._next_destination + 1
         destination = self._add(identity, record)
+        self.retainer.note(destination, self._now)
         if not record.name.startswith("_"):
             self._directory.created(destination, self._now)
             self._note_deadline(destination)

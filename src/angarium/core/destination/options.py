@@ -14,7 +14,8 @@ _CHOICES = {
     "slow_subscriber": ("wait", "drop"),
 }
 _FLAGS = ("buries", "last_value")
-_NUMBERS = ("redeliveries_max", "redelivery_delay_ms", "messages_max", "bytes_max")
+_RETENTION = ("retain_s", "retain_bytes", "retain_messages")
+_NUMBERS = ("redeliveries_max", "redelivery_delay_ms", "messages_max", "bytes_max", *_RETENTION)
 _NUMBER_MAX = 1 << 62
 NAMES = (*_CHOICES, *_FLAGS, *_NUMBERS)
 

@@ -4,14 +4,13 @@ from dataclasses import dataclass, field
 
 from angarium.core.destination.consumer import Consumer
 from angarium.core.destination.events import Command, ToSession
-from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.log import Lane
+from angarium.core.destination.log_pages import LogWanted
 from angarium.core.destination.producers import Refusal
+from angarium.core.destination.selecting import Keep
 from angarium.core.destination.subscription import Subscription
 from angarium.core.ranges import Range
 from angarium.core.wire.batch import Batch
-
-Keep = Callable[[BatchFields, int], bool]  # whether somebody wants to see the message of that index
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,4 +105,25 @@ class PendingExplain:
     position: int
 
 
-PendingAdministration = PendingBrowse | PendingDead | PendingExplain
+@dataclass(frozen=True, slots=True)
+class PendingLogRead:
+    """Somebody reads the log."""
+
+    destination: int
+    session: bytes
+    request: int
+    wanted: LogWanted
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSeek:
+    """Where do the messages of that time begin?"""
+
+    destination: int
+    session: bytes
+    request: int
+    timestamp_ms: int
+    stretches: list[Range]  # of each lane: it lies between these, or at the first if they are the same
+
+
+PendingAdministration = PendingBrowse | PendingDead | PendingExplain | PendingLogRead | PendingSeek

@@ -175,7 +175,7 @@ class Publishing:
         state = self._state
         state.counters.messages_in += batch.count
         state.counters.bytes_in += batch.body_bytes
-        wanted = len(state.subscriptions) > 0 or state.keep_until > 0
+        wanted = len(state.subscriptions) > 0 or state.keep_until > 0 or state.record.retains
         operations: list[Operation] = []
         for number, part in split_by_lane(batch) if lane is None else ((lane, batch),):
             into = state.log.lane(number)

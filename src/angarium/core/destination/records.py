@@ -23,6 +23,14 @@ class DestinationRecord(msgspec.Struct, array_like=True, frozen=True):
     slow_subscriber: str = "wait"  # for it, as `over_limit` says; or "drop" its oldest messages, and tell it
     last_value: bool = False  # of messages with the same `last_value_key` only the last is kept
     owner: bytes = b""  # of a temporary one: the connection that alone may consume from it
+    retain_s: int = 0  # this and the next two: what is settled stays in the log so long ...
+    retain_bytes: int = 0  # ... or while no more than this is stored, of each priority ...
+    retain_messages: int = 0  # ... the same; 0: no such limit. All 0: it goes at once
+
+    @property
+    def retains(self) -> bool:
+        """What is settled is kept for those who read the log."""
+        return bool(self.retain_s or self.retain_bytes or self.retain_messages)
 
 
 @dataclass(slots=True)

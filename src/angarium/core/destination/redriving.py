@@ -24,7 +24,8 @@ from angarium.core.destination.events import BatchesRead, Command, Read, StoredB
 from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.headers import read_map
 from angarium.core.destination.limits import CODE as DESTINATION_FULL
-from angarium.core.destination.pending import Keep, PendingDead, PendingWrite
+from angarium.core.destination.pending import PendingDead, PendingWrite
+from angarium.core.destination.selecting import Keep, kept, selected_by
 from angarium.core.errors import Rejected
 from angarium.core.ids import parse_id
 from angarium.core.names import DEAD_MESSAGE_QUEUE
@@ -50,7 +51,7 @@ def dead_filter(request: Request) -> Keep:
         ids = {parse_id(identity) for identity in texts(request, "ids", count_max=IDS_MAX)}
     except ValueError as error:
         raise Rejected("bad-argument", str(error)) from None
-    selected = browsing.selected_by(request)
+    selected = selected_by(request)
 
     def keep(fields: BatchFields, index: int) -> bool:
         death = _death(fields, index)
@@ -247,7 +248,7 @@ def _picked(queue: Destination, asked: PendingDead, event: BatchesRead) -> _Page
         if isinstance(stored, StoredBatch):
             batch = Batch.trusted(stored.data)
             base, low, high = stored.end - batch.count, max(asked.position, stored.end - batch.count), stored.end
-            meant = browsing.kept(batch, base, browsing.unsettled(queue, low, min(high, asked.end)), asked.keep)
+            meant = kept(batch, base, browsing.unsettled(queue, low, min(high, asked.end)), asked.keep)
             free = meant if counting else [part for a, b in meant for part in subscription.free_in(a, b)]
             positions = [position for a, b in free for position in range(a, b)][:wanted]
             page.held += sum(b - a for a, b in meant) - sum(b - a for a, b in free)

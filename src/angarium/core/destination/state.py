@@ -4,7 +4,7 @@ from collections.abc import Callable
 from angarium.core.destination.consumer import Consumer, ConsumerKey
 from angarium.core.destination.delivery import Death
 from angarium.core.destination.events import Command, DestinationSettings, Write
-from angarium.core.destination.log import Log, lane_of
+from angarium.core.destination.log import Lane, Log, lane_of
 from angarium.core.destination.pages import delete_pages
 from angarium.core.destination.pending import PendingDelayed, PendingRead, PendingSweep, PendingWrite
 from angarium.core.destination.producers import ProducerTable
@@ -78,20 +78,38 @@ class DestinationState:
         return [self.write(operations, PendingWrite(), freeing=True)] if operations else []
 
     def trim(self) -> list[Operation]:
-        """Free what no subscription needs any more."""
+        """Free what no subscription needs any more, unless it is retained: then it goes in time (`retaining`)."""
+        return [] if self.record.retains else self.trim_to(lambda lane: lane.next)
+
+    def trim_to(self, floor: Callable[[Lane], int]) -> list[Operation]:
+        """Free what no subscription needs any more, of each lane no further than to its floor."""
         if self.keep_until:
             return []
         operations: list[Operation] = []
         for lane in self.log.order:
-            slowest = self.subscriptions.slowest_cursor(lane)
-            operations += self.log.trim(lane, lane.readable if slowest is None else slowest)
+            operations += self.log.trim(lane, min(self.needed_from(lane), floor(lane)))
             operations += self.streams.release_all(self.identity, lane.base, lane.first)
         return operations
 
+    def needed_from(self, lane: Lane) -> int:
+        """What lies below is settled everywhere."""
+        slowest = self.subscriptions.slowest_cursor(lane)
+        return lane.readable if slowest is None else slowest
+
+    def retained_count(self) -> int:
+        """Messages that are stored for those who read the log alone."""
+        return sum(max(0, self.needed_from(lane) - lane.first) for lane in self.log.order) if self.record.retains else 0
+
+    def held_bytes(self) -> int:
+        """What is stored, but for what is retained."""
+        if not self.record.retains:
+            return self.log.stored_bytes
+        return sum(lane.gauge.total_from(self.needed_from(lane)) for lane in self.log.order)
+
     def is_needed(self, position: int) -> bool:
-        """Some subscription has not settled it, or may come that has not."""
+        """Some subscription has not settled it, or may come that has not; or it is retained."""
         lane = lane_of(position)
-        return bool(self.keep_until) or any(
+        return bool(self.keep_until) or self.record.retains or any(
             position >= subscription.cursor_of(lane) and position not in subscription.settled
             for subscription in self.subscriptions
         )

@@ -24,6 +24,7 @@ from angarium.core.ids import group_of
 from angarium.core.session.events import FromBus, ToBus
 from angarium.core.wire import frames
 
+_LISTS = ("destination.list", "log.list")  # all groups together
 _BY_NAME = "name"  # the argument that names the destination a request is about
 _BROADCAST = (
     frames.SessionEnded, frames.ClientHere, frames.ClientEnded, frames.Watch, frames.WatchClose,
@@ -100,7 +101,7 @@ class DestinationService:
             return [Posted(asked, command)]
         if isinstance(name, str) and name:
             return [Posted(self.group_of_name(name), command)]
-        if frame.command != "destination.list" or len(self._groups) == 1:
+        if frame.command not in _LISTS or len(self._groups) == 1:
             return [Posted(self._groups[0], command)]
         self._requests[command.session, frame.number] = _Merging(set(self._groups))
         return [Posted(group, command) for group in self._groups]

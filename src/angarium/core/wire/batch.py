@@ -168,9 +168,7 @@ class Batch:
     @classmethod
     def parse(cls, data: bytes) -> "Batch":
         """Check everything that a later reader relies on; raise RemoteProtocolError `bad-batch` otherwise."""
-        self = cls.trusted(data)
-        if zlib.crc32(memoryview(data)[8:]) != _SUM.unpack_from(data)[1]:
-            raise RemoteProtocolError("bad-batch", "batch fails its checksum")
+        self = cls.intact(data)
         offsets = self.offsets.tolist()
         _check_offsets(offsets, len(data) - self._bodies_at)
         self._check_columns()
@@ -197,6 +195,14 @@ class Batch:
         self._bodies_at = bodies_at
         self._found = None
         self.offsets = memoryview(data)[HEADER.size : offsets_end].cast("i")
+        return self
+
+    @classmethod
+    def intact(cls, data: bytes) -> "Batch":
+        """Check header and checksum: for bytes of a batch that was parsed before it was stored."""
+        self = cls.trusted(data)
+        if zlib.crc32(memoryview(data)[8:]) != _SUM.unpack_from(data)[1]:
+            raise RemoteProtocolError("bad-batch", "batch fails its checksum")
         return self
 
     @property
@@ -295,6 +301,15 @@ class Batch:
         bodies = take(self.bodies())
         offsets = array("i", accumulate(map(len, bodies), initial=0))
         return self._part(sequences[0], len(bodies), offsets.tobytes(), blocks, b"".join(bodies))
+
+    def without(self, columns: int, *, bodies: bool) -> "Batch":
+        """The same messages without these columns, and without their bodies if `bodies`."""
+        spans = self._column_spans().items()
+        blocks = [(flag, self.data[start:end]) for flag, (start, end) in spans if not flag & columns]
+        offsets = bytes(4 * (self.count + 1)) if bodies else self.offsets.tobytes()
+        return self._part(
+            self.first_sequence, self.count, offsets, blocks, b"" if bodies else self.data[self._bodies_at :]
+        )
 
     def _part(
         self, sequence: int, count: int, offsets: bytes, blocks: list[tuple[int, bytes]], bodies: bytes

@@ -2,7 +2,7 @@
 import asyncio
 import os
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from angarium.core.groups.configuration import GroupConfiguration
 from angarium.core.groups.decisions import CopyAdded, CopyRemoved, DrainSet
@@ -59,6 +59,7 @@ async def _status(node: "ClusterNode") -> dict[str, object]:
                     "in_sync": name in in_sync,
                     "address": record.addresses[0],
                     "connections": said.get("connections"),
+                    "log_pages": _log_pages(said, configuration),
                 }
             )
     return {
@@ -67,6 +68,12 @@ async def _status(node: "ClusterNode") -> dict[str, object]:
         "missing": composite.missing,
         "nodes": nodes,
     }
+
+
+def _log_pages(said: dict[str, Any], configuration: GroupConfiguration | None) -> int:
+    """How many pages of its log the replica has told, as a backup."""
+    replica = said.get("replicas", {}).get(configuration.group, {}) if configuration else {}
+    return int(replica.get("log_pages", 0))
 
 
 async def _decide(node: "ClusterNode", request: RequestFrame) -> Reply:
@@ -125,6 +132,7 @@ def status_of(node: "ClusterNode") -> dict[str, object]:
                 "epoch": host.replication.epoch,
                 "number": host.replication.local.written.number,
                 "is_serving": host.manager is not None,
+                "log_pages": host.log_reads.pages,  # told of logs, as a backup
                 "destinations": len(host.manager.destinations) if host.manager is not None else 0,
             }
             for group, host in node.replicas.items()

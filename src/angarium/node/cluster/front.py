@@ -21,6 +21,7 @@ from angarium.core.session.client_manager import ClientManager
 from angarium.core.session.destination_service import DestinationService, Posted
 from angarium.core.wire import frames
 from angarium.core.wire.envelope import open_envelope, seal
+from angarium.node.cluster.log_reads import LogReadsFront
 from angarium.node.cluster.machinery import Machinery
 from angarium.node.cluster.services import OnChannel
 from angarium.node.config import NodeConfig
@@ -37,6 +38,8 @@ class FrontWays:
     """Out of the front, to the rest of the node."""
 
     multicast: Callable[[int, list[bytes]], None]  # on the channel of the group with that number
+    backups: Callable[[int], list[bytes]]  # nodes whose replica of that group is in sync, and not primary
+    ask_backup: Callable[[bytes, bytes], bool]  # for a page of a log: node and envelope
     ask_node: Callable[[bytes, frames.Request], None]  # answered by `FrontEnd.tell`
 
 
@@ -62,6 +65,7 @@ class FrontEnd:
         self.manager = ClientManager(fitted.settings, identity.ids, node=name, incarnation=identity.incarnation)
         self.listener = machinery.listener(config.listener, fitted.settings.frame_bytes_max, self._from_client)
         self.service = DestinationService()
+        self.log_reads = LogReadsFront(ways.backups, ways.ask_backup, self._send_to_primary, self._tell)
         self._holding = Holding(unwritten_bytes_max=config.node.unwritten_bytes_max)
         self._serving: dict[int, tuple[bytes, int]] = {}  # node and epoch of the message manager of each group
         self._epochs_seen: dict[int, int] = {}  # the highest; a lower one is over
@@ -114,7 +118,10 @@ class FrontEnd:
 
     def tell(self, session: bytes, frame: frames.Frame) -> None:
         """The answer to a request about the node, or the cluster."""
-        self._run(self.manager.handle(cm.FromBus(session, frame), now=self._loop.time()))
+        self._tell(session, frame, b"")
+
+    def _tell(self, session: bytes, frame: frames.Frame, payload: bytes) -> None:
+        self._run(self.manager.handle(cm.FromBus(session, frame, payload), now=self._loop.time()))
 
     def channel_blocked(self, group: int, blocked: bool) -> None:
         if blocked:
@@ -159,7 +166,11 @@ class FrontEnd:
         if not command.destination and not self.service.is_placed:
             return  # nothing has been dealt to groups yet: asked again when the first of them serves
         for posted in self.service.route(command):
-            self._send(posted, connection)
+            if not self.log_reads.take(posted):
+                self._send(posted, connection)
+
+    def _send_to_primary(self, posted: Posted) -> None:
+        self._send(posted, 0)
 
     def _send(self, posted: Posted, connection: int) -> None:
         command, serving = posted.command, self._serving.get(posted.group)

@@ -24,7 +24,8 @@ from angarium.core.groups.records import Hosted, NodeRecord
 from angarium.core.groups.settings import GroupSettings
 from angarium.core.storage import Table
 from angarium.core.wire import frames
-from angarium.node.cluster import services
+from angarium.core.wire.envelope import seal
+from angarium.node.cluster import log_reads, services
 from angarium.node.cluster.asking import Asking
 from angarium.node.cluster.commands import answer, differing, said_of_itself
 from angarium.node.cluster.front import FrontEnd, FrontWays
@@ -86,7 +87,11 @@ class ClusterNode:
         self.replicas = {group: self._replica(group, store) for group, store in stores.replicas.items()}
         self.front: FrontEnd | None = None
         if config.cluster.client_manager:
-            self.front = FrontEnd(config, identity, name, FrontWays(self._multicast, self._ask_node), machinery)
+            ways = FrontWays(
+                multicast=self._multicast, backups=self._backups, ask_node=self._ask_node,
+                ask_backup=lambda node, message: self._send_to(node, Service.LOG_READS, message),
+            )  # fmt: skip
+            self.front = FrontEnd(config, identity, name, ways, machinery)
         self.asking = Asking(self._send_admin, self._answer_admin)
         self._bus = self._make_bus(config, identity.incarnation)
 
@@ -279,6 +284,10 @@ class ClusterNode:
             case Service.SERVING if self.front is not None:
                 told = services.decode_serving(message)
                 self.front.serving(node, told.group, told.epoch)
+            case Service.LOG_READS:
+                self._spawn(self._answer_log_read(node, *log_reads.asked_of(message)))
+            case Service.LOG_PAGES if self.front is not None:
+                self.front.log_reads.answered(message + payload)
             case Service.ADMIN:
                 self.asking.received(name, services.decode_admin(message))
 
@@ -414,6 +423,29 @@ class ClusterNode:
         if managers:
             self._passed_on += 1
             self._answer_client_manager(managers[self._passed_on % len(managers)], parts)
+
+    def _backups(self, number: int) -> list[bytes]:
+        """Nodes that can be reached with a replica of the group that is in sync, and not primary."""
+        found = (c for c in self.configurations.values() if c.number == number)
+        names = [replica.node for c in found for replica in c.in_sync[1:]]
+        if self.name in names:
+            return [self.identity.incarnation]
+        nodes = [self.nodes.incarnation_of(name) for name in names]
+        return [node for node in nodes if node is not None and node in self.nodes.linked]
+
+    async def _answer_log_read(self, node: bytes, group: int, session: bytes, request: frames.Request) -> None:
+        reply, payload = log_reads.not_here(request), b""
+        replica = self._replica_numbered(group)
+        if replica is not None:
+            reply, payload = await replica.log_reads.answer(request)
+        head = seal(group, 0, session, 0, reply, payload)[0]
+        self._send_to(node, Service.LOG_PAGES, head, payload)  # if it cannot be sent, the primary will be asked
+
+    def _send_to(self, node: bytes, service: Service, message: bytes, payload: bytes = b"") -> bool:
+        if node != self.identity.incarnation:
+            return self._bus.send_to(node, service, message, payload)
+        self._loop.call_soon(self._record_received, node, service, message, payload)
+        return True
 
     def _now_serving(self, replica: ReplicaHost) -> None:
         for incarnation in (self.identity.incarnation, *self.nodes.linked):

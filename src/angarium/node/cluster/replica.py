@@ -36,6 +36,7 @@ from angarium.core.storage import Table
 from angarium.core.stream.events import AppendBlock, BlocksRead, DeleteFile, FileEvent, ReadBlocks, SyncFile
 from angarium.core.stream.table import held_streams
 from angarium.core.wire.envelope import open_envelope, seal
+from angarium.node.cluster.log_reads import LogReadsBackup
 from angarium.node.cluster.machinery import Machinery
 from angarium.node.cluster.services import OnChannel, pack_replica, unpack_replica
 from angarium.node.cluster.stores import table_records
@@ -90,6 +91,7 @@ class ReplicaHost:
             blocked=lambda reason: self._run(r.DiskBlocked(reason)), failed=ways.failed,
         )  # fmt: skip
         self._stream_disk = machinery.stream_disk(self._files, told=self._files_told, failed=ways.failed)
+        self.log_reads = LogReadsBackup(store, self.replication, machinery)
         self.manager: MessageManager | None = None
         self.started_epoch = 0
         self._attendance = Attendance()

@@ -17,6 +17,8 @@ class Service(IntEnum):
     ANSWERS = 18  # a message manager to a client manager: an envelope
     SERVING = 19  # a message manager to all client managers: from now on
     ADMIN = 20  # administration: questions to a node, and its answers
+    LOG_READS = 21  # a client manager to a backup: a request for a page of a log, in an envelope
+    LOG_PAGES = 22  # and its answer
 
 
 class OnChannel(IntEnum):

@@ -1,0 +1,229 @@
+"""Goal: anybody reads what a log holds, by position, and nobody else notices."""
+from typing import Any
+
+import msgspec
+import pytest
+
+from angarium.core.destination.log import LANE_POSITIONS, lane_for
+from angarium.core.destination.log_pages import READ_BYTES_MAX, SELECTED_BYTES_MAX
+from angarium.core.wire import frames
+from angarium.core.wire.batch import Batch, Columns, MessageColumns
+from angarium.core.wire.frames import DestinationKind
+from tests.unit.core.core_manager import World
+
+
+def read(world: World, name: str = "q", **arguments: Any) -> tuple[dict[str, Any], list[tuple[int, bytes]]]:
+    """The answer, and each message with its position."""
+    reply, payload = world.request_with_payload("log.read", name=name, **arguments)
+    assert not reply.code, reply.reason
+    found: list[tuple[int, bytes]] = []
+    at = 0
+    for position, count, size_bytes, *runs in reply.result["parts"]:
+        batch = Batch.parse(payload[at : at + size_bytes])
+        at += size_bytes
+        assert batch.count == count
+        pairs = runs[0] if runs else [0, count]
+        positions = [position + i for low, high in zip(pairs[::2], pairs[1::2], strict=True) for i in range(low, high)]
+        found += zip(positions, batch.bodies(), strict=True)
+    assert at == len(payload)
+    return reply.result, found
+
+
+def whole(world: World, name: str = "q", position: int = 0, **arguments: Any) -> list[tuple[int, bytes]]:
+    """Page by page to the end."""
+    found: list[tuple[int, bytes]] = []
+    while True:
+        answer, page = read(world, name, position=position, **arguments)
+        found += page
+        if answer["next"] >= min(answer["end"], arguments.get("end", answer["end"])):
+            return found
+        assert answer["next"] > position, "no progress"
+        position = answer["next"]
+
+
+def properties(*values: int) -> MessageColumns:
+    return MessageColumns(properties=[msgspec.msgpack.encode({"n": value}) for value in values])
+
+
+def test_what_was_published_is_read_as_it_was() -> None:
+    world = World()
+    world.queue_with(3, 4, 1)
+    assert whole(world) == [(n, b"m%d" % n) for n in range(8)]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (1, 3), (2, 5), (3, 7), (7, 8), (4, 4), (0, 8), (5, 100)])
+def test_a_range_is_cut_out_of_batches(low: int, high: int) -> None:
+    world = World()
+    world.queue_with(3, 4, 1)
+    assert [position for position, _ in whole(world, position=low, end=high)] == list(range(low, min(high, 8)))
+
+
+def test_reading_takes_nothing_and_is_not_disturbed_by_consumers() -> None:
+    world = World()
+    queue = world.queue_with(4, 4)
+    consumer = world.consumer(queue, credit=6)
+    before = world.describe("q")
+    assert len(whole(world)) == 8, "what a consumer holds is there as well"
+    assert world.describe("q") == before
+    consumer.settle((0, 2), (4, 5))
+    # What everybody has settled is gone, up to the first message that somebody has not.
+    answer, found = read(world)
+    assert answer["first"] == 2 and [position for position, _ in found] == [2, 3, 4, 5, 6, 7]
+
+
+def test_one_past_the_end_there_is_nothing_and_that_is_no_mistake() -> None:
+    world = World()
+    world.queue_with(2)
+    answer, found = read(world, position=2)
+    assert not found and (answer["next"], answer["end"]) == (2, 2)
+    answer, found = read(world, position=10)
+    assert not found and answer["next"] == 10
+    answer, found = read(world, position=3 * LANE_POSITIONS + 5)
+    assert not found, "a lane that was never used"
+
+
+def test_what_is_not_yet_durable_is_not_read() -> None:
+    world = World()
+    queue = world.queue_with(2)
+    world.auto = False
+    world.producer(queue).publish(b"later")
+    assert world.request("log.describe", name="q").result["lanes"][0][:2] == [0, 2]
+    answer, found = read(world, position=2)
+    assert not found and answer["end"] == 2
+
+
+def test_a_page_is_bounded_and_says_where_to_go_on() -> None:
+    world = World()
+    producer = world.producer(world.locate("q"))
+    for _ in range(4):
+        producer.publish(bytes(READ_BYTES_MAX // 2))
+    answer, found = read(world)
+    assert [position for position, _ in found] == [0, 1] and answer["next"] == 2
+    answer, found = read(world, bytes_max=1)
+    assert len(found) == 1, "a page has one batch at least"
+    assert [position for position, _ in whole(world)] == [0, 1, 2, 3]
+
+
+def test_pages_with_a_selector_look_at_less_and_may_be_empty() -> None:
+    world = World()
+    producer = world.producer(world.locate("q"))
+    for number in range(8):
+        producer.publish(bytes(SELECTED_BYTES_MAX // 2), columns=properties(number))
+    answer, found = read(world, selector="n = 7")
+    assert not found and answer["next"] == 2
+    assert [position for position, _ in whole(world, selector="n = 7")] == [7]
+
+
+def test_a_selector_is_evaluated_in_the_broker_and_positions_stay_right() -> None:
+    world = World()
+    world.producer(world.locate("q")).publish(*[b"%d" % n for n in range(10)], columns=properties(*range(10)))
+    found = whole(world, selector="n = 1 OR n = 2 OR n = 5 OR n = 9")
+    assert found == [(1, b"1"), (2, b"2"), (5, b"5"), (9, b"9")]
+    assert whole(world, selector="n > 6", position=8) == [(8, b"8"), (9, b"9")]
+    assert world.request("log.read", name="q", selector="n >").code == "bad-selector"
+
+
+def test_parts_of_messages_can_be_left_out() -> None:
+    world = World()
+    world.producer(world.locate("q")).publish(b"abc", b"de", columns=properties(1, 2))
+    reply, payload = world.request_with_payload("log.read", name="q", omit=["body"])
+    batch = Batch.parse(payload)
+    assert batch.bodies() == [b"", b""] and batch.properties() and reply.result["parts"][0][:2] == [0, 2]
+    _, payload = world.request_with_payload("log.read", name="q", omit=["properties", "headers"])
+    batch = Batch.parse(payload)
+    assert batch.bodies() == [b"abc", b"de"] and not batch.columns & Columns.PROPERTIES
+    refused = world.request("log.read", name="q", omit=["colour"])
+    assert refused.code == "bad-argument" and "'body'" in refused.reason
+
+
+def test_each_priority_has_its_own_stretch() -> None:
+    world = World()
+    producer = world.producer(world.locate("q"))
+    producer.publish(b"low", b"high", b"usual", columns=MessageColumns(priorities=[0, 9, 4]))
+    described = world.request("log.describe", name="q").result
+    starts = {lane[0]: lane[1] for lane in described["lanes"]}
+    base = lane_for(9) * LANE_POSITIONS
+    assert starts[0] == 1 and starts[base] == base + 1 and len(starts) == 3
+    assert whole(world, position=base) == [(base, b"high")]
+    assert whole(world) == [(0, b"usual")], "a read stays in its lane"
+
+
+def test_a_destination_made_anew_is_another_one() -> None:
+    world = World()
+    world.queue_with(2)
+    identity = world.request("log.describe", name="q").result["identity"]
+    assert read(world, identity=identity)[1]
+    world.request("destination.remove", name="q")
+    assert world.request("log.read", name="q", identity=identity).code == "unknown-destination"
+    world.queue_with(2)
+    assert world.request("log.read", name="q", identity=identity).code == "destination-removed"
+    assert world.request("log.describe", name="q").result["identity"] != identity
+
+
+def test_one_that_is_removed_while_it_is_read_is_told_as_such() -> None:
+    world = World()
+    world.queue_with(2)
+    world.auto = False
+    session = world.session()
+    world.frame(session, 0, frames.Request(1, "log.read", {"name": "q"}))
+    world.frame(world.session(), 0, frames.Request(1, "destination.remove", {"name": "q"}))
+    world.run_disk()
+    assert world.last(session, frames.Reply).code == "unknown-destination"
+
+
+def test_damaged_batches_are_missing_and_reading_goes_on() -> None:
+    world = World()
+    queue = world.queue_with(2, 2, 2)
+    world.disk.damaged.add(queue.to_bytes(8, "big") + (4).to_bytes(8, "big"))
+    assert [position for position, _ in whole(world)] == [0, 1, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"position": -1}, {"position": 5, "end": 4}, {"end": 1 << 63}, {"position": "0"}]
+)
+def test_positions_that_are_none_are_refused(arguments: dict[str, Any]) -> None:
+    world = World()
+    world.queue_with(2)
+    assert world.request("log.read", name="q", **arguments).code == "bad-argument"
+
+
+def test_time_is_found_in_the_log() -> None:
+    world = World()
+    producer = world.producer(world.locate("q"))
+    times: list[int] = []
+    for number in range(50):
+        world.advance(10)
+        times.append(world.wall_ms)
+        producer.publish(b"a", b"b", columns=MessageColumns(priorities=[4, 4 if number < 25 else 9]))
+    base = lane_for(9) * LANE_POSITIONS
+
+    def positions(timestamp_ms: int) -> dict[int, int]:
+        reply = world.request("log.seek", name="q", timestamp_ms=timestamp_ms)
+        assert not reply.code, reply.reason
+        return {position // LANE_POSITIONS: position for position in reply.result["positions"]}
+
+    assert positions(0) == {0: 0, lane_for(9): base}
+    assert positions(times[0]) == {0: 0, lane_for(9): base}
+    assert positions(times[3]) == {0: 6, lane_for(9): base}
+    assert positions(times[3] - 1) == {0: 6, lane_for(9): base}
+    assert positions(times[30] + 1) == {0: 56, lane_for(9): base + 6}
+    assert positions(times[-1] + 1) == {0: 75, lane_for(9): base + 25}
+
+
+def test_lists_come_in_pages_by_name() -> None:
+    world = World()
+    for name in ("a", "b.1", "b.2", "c"):
+        world.queue_with(1, name=name)
+    page = world.request("log.list", prefix="b.").result
+    assert [described["name"] for described in page] == ["b.1", "b.2"]
+    assert [described["name"] for described in world.request("log.list", after="b.1", count=2).result] == ["b.2", "c"]
+    assert world.request("log.list", after="c").result == []
+
+
+def test_a_topic_without_subscribers_has_positions_and_no_messages() -> None:
+    world = World()
+    world.producer(world.locate("t", DestinationKind.TOPIC)).publish(b"gone")
+    world.advance(60)
+    world.producer(world.locate("t", DestinationKind.TOPIC)).publish(b"gone")
+    answer, found = read(world, "t")
+    assert not found and answer["first"] == answer["end"] == 2
