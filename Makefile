@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help up test demo bench simulate lint unit
+.PHONY: help up test demo bench simulate lint unit spark
 
 help:            ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s "$$(printf '\t')"
@@ -19,7 +19,7 @@ $(VENV)/runtime: pyproject.toml
 	@touch $@
 
 $(VENV)/dev: $(VENV)/runtime
-	$(BIN)/pip install --quiet --group dev
+	$(BIN)/pip install --quiet --editable '.[spark]' --group dev
 	@touch $@
 
 $(VENV)/bench: $(VENV)/runtime
@@ -40,10 +40,19 @@ $(VENV)/nft: $(VENV)/runtime
 		apt-get update -qq && apt-get install -y -qq nftables iproute2; } || true
 	@touch $@
 
-unit: $(VENV)/dev $(VENV)/nft     ## every test: units, store, simulation and processes
-	$(BIN)/pytest -n auto --dist worksteal
+unit: $(VENV)/dev $(VENV)/nft     ## every test but Spark's: units, store, simulation and processes
+	$(BIN)/pytest -n auto --dist worksteal --ignore tests/spark
 
-test: lint unit       ## everything that must hold, on a fresh machine
+# Spark needs Java; where it cannot be had these tests are skipped, and say why.
+$(VENV)/java: $(VENV)/runtime
+	@command -v java >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless; } || true
+	@touch $@
+
+spark: $(VENV)/dev $(VENV)/java   ## Spark against a real broker, in one session
+	$(BIN)/pytest tests/spark
+
+test: lint unit spark ## everything that must hold, on a fresh machine
 
 demo: $(VENV)/runtime ## a tour that ends by itself: kill -9 in the middle, nothing confirmed is lost
 	@$(BIN)/python -m benchmarks.demo

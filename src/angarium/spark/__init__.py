@@ -1,0 +1,12 @@
+"""Angarium as a source of Spark: `spark.read.format("angarium")` and `spark.readStream.format("angarium")`.
+
+    options    what a user may say, checked
+    offsets    how far a query is: for each destination its id, and one position for each priority that was used
+    planning   which positions a batch has, and which task reads which of them
+    metadata   what the broker's logs hold, asked seldom
+    reading    a task: from pages of a log to Arrow record batches
+    columns    batches as columns
+    source     what Spark calls
+
+Install it with `pip install 'angarium[spark]'`. Nothing else of Angarium imports this package.
+"""

@@ -1,0 +1,216 @@
+"""Batches of a log as the columns of a data frame, by Arrow.
+
+A batch is columnar already: positions, times, priorities and bodies are made for all its messages at once, from the
+bytes that were published. Only headers and properties, where a batch has any and they are wanted, are decoded message
+by message.
+"""
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from angarium.client.log import LogPiece
+from angarium.core.ids import format_id
+from angarium.core.wire.batch import PRIORITY_DEFAULT, Batch, Columns
+
+# Name -> type as Spark writes it, and whether it is ever NULL.
+_TYPES = {
+    "destination": ("string", False),
+    "position": ("bigint", False),
+    "message_id": ("string", False),
+    "timestamp": ("timestamp", False),
+    "priority": ("int", False),
+    "expiration": ("timestamp", True),
+    "correlation_id": ("string", True),
+    "reply_to": ("string", True),
+    "type": ("string", True),
+    "group_id": ("string", True),
+    "content": ("string", True),
+    "properties": ("map<string,string>", False),
+    "body": ("binary", True),
+    "headers": ("map<string,string>", False),
+}
+ALL_COLUMNS = tuple(_TYPES)
+DEFAULT_COLUMNS = ALL_COLUMNS[:-1]
+_HEADERS = {
+    "correlation_id": "correlation_id", "reply_to": "reply_to", "type": "type", "group_id": "group",
+    "content": "content",
+}  # fmt: skip
+_DIGITS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", np.uint8)  # of base 32
+_ID_CHARACTERS = len(format_id(bytes(24)))
+_ID_SEQUENCE_CHARACTERS = 14  # the last of them are the sequence's, and three bits of the producer's
+_PRIORITY, _SEQUENCE, _STREAM = map(int, (Columns.PRIORITY, Columns.SEQUENCE, Columns.STREAM))  # quicker so
+_decode_map = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+Array = Any  # pyarrow has no types for mypy
+
+
+def schema_of(columns: Sequence[str]) -> str:
+    """As Spark reads it."""
+    parts = (f"{name} {_TYPES[name][0]}{'' if _TYPES[name][1] else ' not null'}" for name in columns)
+    return ", ".join(parts)
+
+
+def omitted_by(columns: Sequence[str]) -> list[str]:
+    """What of each message need not cross the network."""
+    omitted = ["body"] if "body" not in columns else []
+    if "headers" not in columns and not set(columns) & _HEADERS.keys() and "body" not in columns:
+        omitted.append("headers")  # with a body, a header tells whether it lies in a stream
+    if "properties" not in columns:
+        omitted.append("properties")
+    return omitted
+
+
+def record_batch(destination: str, pieces: Sequence[LogPiece], schema: Any) -> Any:
+    """All messages of the pieces as one record batch with the columns of the Arrow schema, in that order."""
+    count = sum(piece.batch.count for piece in pieces)
+    maps: dict[str, list[dict[str, Any]]] = {}
+
+    def headers() -> list[dict[str, Any]]:
+        if "headers" not in maps:
+            maps["headers"] = _maps(pieces, lambda batch: batch.headers())
+        return maps["headers"]
+
+    arrays: list[Array] = []
+    for field in schema:
+        match field.name:
+            case "destination":
+                arrays.append(pa.repeat(pa.scalar(destination, pa.string()), count))
+            case "position":
+                arrays.append(pa.array(np.concatenate([_positions(piece) for piece in pieces])))
+            case "message_id":
+                arrays.append(_message_ids(pieces, count))
+            case "timestamp":
+                times = [np.full(piece.batch.count, piece.batch.timestamp_ms, np.int64) for piece in pieces]
+                arrays.append(_times(np.concatenate(times), field.type))
+            case "priority":
+                arrays.append(pa.array(np.concatenate([_priorities(piece.batch) for piece in pieces])))
+            case "expiration":
+                arrays.append(_expirations(pieces, field.type))
+            case "body":
+                arrays.append(_bodies(pieces, count))
+            case "properties":
+                arrays.append(_map_array(_maps(pieces, lambda batch: batch.properties()), count, field.type))
+            case "headers":
+                arrays.append(_map_array(headers(), count, field.type))
+            case name:
+                key = _HEADERS[name]
+                values = [_text(found.get(key)) for found in headers()]
+                arrays.append(pa.array(values, pa.string()) if values else pa.nulls(count, pa.string()))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _positions(piece: LogPiece) -> NDArray[np.int64]:
+    positions = piece.positions
+    if isinstance(positions, range):
+        return np.arange(positions.start, positions.stop, dtype=np.int64)
+    return np.array(positions, np.int64)
+
+
+def _times(times_ms: NDArray[np.int64], kind: Any) -> Array:
+    return pa.array(times_ms * 1_000).cast(kind)
+
+
+def _priorities(batch: Batch) -> NDArray[np.int32]:
+    if batch.columns & _PRIORITY:
+        return np.frombuffer(batch.priorities() or b"", np.uint8).astype(np.int32)
+    return np.full(batch.count, PRIORITY_DEFAULT, np.int32)
+
+
+def _expirations(pieces: Sequence[LogPiece], kind: Any) -> Array:
+    times: list[NDArray[np.int64]] = []
+    for piece in pieces:
+        expiries = piece.batch.expiries_ms()
+        times.append(np.zeros(piece.batch.count, np.int64) if expiries is None else np.array(expiries, np.int64))
+    times_ms = np.concatenate(times)
+    return pa.array(times_ms * 1_000, mask=times_ms == 0).cast(kind)
+
+
+def _message_ids(pieces: Sequence[LogPiece], count: int) -> Array:
+    """As `format_id` writes them. Of one producer only the last characters differ: they are made for all at once."""
+    counts = [piece.batch.count for piece in pieces]
+    constant = _ID_CHARACTERS - _ID_SEQUENCE_CHARACTERS
+    beginnings = [format_id(piece.batch.producer + bytes(8)).encode()[:constant] for piece in pieces]
+    last_bits = np.array([(piece.batch.producer[-1] & 7) << 2 for piece in pieces], np.uint64)
+    sequences = np.concatenate([_sequences(piece.batch) for piece in pieces])
+    letters = np.empty((count, _ID_CHARACTERS), np.uint8)
+    beginnings_of_all = np.frombuffer(b"".join(beginnings), np.uint8).reshape(-1, constant)
+    letters[:, :constant] = np.repeat(beginnings_of_all, counts, axis=0)
+    fives = np.empty((_ID_SEQUENCE_CHARACTERS, count), np.uint8)
+    fives[0] = np.repeat(last_bits, counts) | sequences >> np.uint64(62)
+    for place in range(1, _ID_SEQUENCE_CHARACTERS - 1):
+        fives[place] = sequences >> np.uint64(62 - 5 * place) & np.uint64(31)
+    fives[-1] = (sequences & np.uint64(3)) << np.uint64(3)
+    letters[:, constant:] = _DIGITS[fives].T
+    offsets = np.arange(0, (count + 1) * _ID_CHARACTERS, _ID_CHARACTERS, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(letters)])
+
+
+def _sequences(batch: Batch) -> NDArray[np.uint64]:
+    if batch.columns & _SEQUENCE:
+        return np.array(batch.sequences(), np.uint64)
+    return np.arange(batch.first_sequence, batch.first_sequence + batch.count, dtype=np.uint64)
+
+
+def _bodies(pieces: Sequence[LogPiece], count: int) -> Array:
+    """As they lie in the batches; NULL where a body lies in a stream."""
+    offsets = np.zeros(count + 1, np.int32)
+    at = total = 0
+    for piece in pieces:
+        batch = piece.batch
+        offsets[at + 1 : at + batch.count + 1] = np.frombuffer(batch.offsets, np.int32)[1:] + total
+        at += batch.count
+        total += batch.body_bytes
+    batches = [piece.batch for piece in pieces if piece.batch.body_bytes]
+    joined = b"".join([memoryview(batch.data)[-batch.body_bytes :] for batch in batches])
+    validity = None
+    if any(piece.batch.columns & _STREAM for piece in pieces):
+        held = [_is_held(headers) for headers in _maps(pieces, lambda batch: batch.headers())]
+        validity = pa.py_buffer(np.packbits(held, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(), count, [validity, pa.py_buffer(offsets), pa.py_buffer(joined)])
+
+
+def _is_held(headers: dict[str, Any]) -> bool:
+    return "stream" not in headers
+
+
+def _maps(pieces: Sequence[LogPiece], of: Callable[[Batch], list[bytes] | None]) -> list[dict[str, Any]]:
+    """One for each message; none at all if no message has any."""
+    found = [of(piece.batch) for piece in pieces]
+    if all(values is None for values in found):
+        return []
+    maps: list[dict[str, Any]] = []
+    for piece, values in zip(pieces, found, strict=True):
+        maps += [{}] * piece.batch.count if values is None else [_map(value) for value in values]
+    return maps
+
+
+def _map(encoded: bytes) -> dict[str, Any]:
+    """What is not a map is taken for none, as brokers and selectors take it."""
+    try:
+        return _decode_map(encoded) if encoded else {}
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+
+
+def _map_array(maps: list[dict[str, Any]], count: int, kind: Any) -> Array:
+    offsets = np.zeros(count + 1, np.int32)
+    if maps:
+        np.cumsum([len(found) for found in maps], out=offsets[1:])
+    keys = pa.array([key for found in maps for key in found], pa.string())
+    values = pa.array([_text(value) for found in maps for value in found.values()], pa.string())
+    return pa.MapArray.from_arrays(pa.array(offsets), keys, values).cast(kind)
+
+
+def _text(value: object) -> str | None:
+    """As JMS converts properties to strings; bytes in hexadecimal."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value)

@@ -1,0 +1,100 @@
+"""Goal: the columns that Spark sees say what the messages say."""
+import msgspec
+import pyarrow as pa
+import pytest
+
+from angarium.client.log import LogPiece
+from angarium.core.ids import format_id, message_id
+from angarium.core.wire.batch import Batch, Columns, MessageColumns, pack
+from angarium.spark.columns import ALL_COLUMNS, omitted_by, record_batch
+
+TIME = pa.timestamp("us", tz="UTC")
+TEXT = pa.string()
+MAP = pa.map_(TEXT, TEXT)
+SCHEMA = pa.schema([
+    pa.field("destination", TEXT, False), pa.field("position", pa.int64(), False), pa.field("message_id", TEXT, False),
+    pa.field("timestamp", TIME, False), pa.field("priority", pa.int32(), False), pa.field("expiration", TIME),
+    pa.field("correlation_id", TEXT), pa.field("reply_to", TEXT), pa.field("type", TEXT), pa.field("group_id", TEXT),
+    pa.field("content", TEXT), pa.field("properties", MAP, False), pa.field("body", pa.binary()),
+    pa.field("headers", MAP, False),
+])  # fmt: skip
+PRODUCER = bytes(range(16))
+encode = msgspec.msgpack.encode
+
+
+def piece(position: int, *bodies: bytes, first: int = 1, ms: int = 1_000, **columns: object) -> LogPiece:
+    packed = pack(PRODUCER, first, ms, bodies, MessageColumns(**columns))  # type: ignore[arg-type]
+    return LogPiece(range(position, position + len(bodies)), Batch.parse(packed))
+
+
+def rows(*pieces: LogPiece) -> list[dict[str, object]]:
+    batch = record_batch("orders", pieces, SCHEMA)
+    batch.validate(full=True)
+    assert batch.schema.names == list(ALL_COLUMNS)
+    found: list[dict[str, object]] = batch.to_pylist()
+    return found
+
+
+def test_plain_messages_of_several_batches() -> None:
+    found = rows(piece(5, b"a", b"", b"ccc"), piece(8, b"dd", first=4, ms=2_500))
+    assert [row["body"] for row in found] == [b"a", b"", b"ccc", b"dd"]
+    assert [row["position"] for row in found] == [5, 6, 7, 8]
+    assert [row["message_id"] for row in found] == [format_id(message_id(PRODUCER, n)) for n in (1, 2, 3, 4)]
+    assert [row["timestamp"].timestamp() for row in found] == [1, 1, 1, 2.5]  # type: ignore[attr-defined]
+    for row in found:
+        assert (row["destination"], row["priority"], row["properties"], row["headers"]) == ("orders", 4, [], [])
+        assert all(row[name] is None for name in ("expiration", "correlation_id", "reply_to", "type", "content"))
+
+
+@pytest.mark.parametrize("sequence", [1, 31, 32, 1 << 31, (1 << 40) + 12_345, (1 << 62) - 1])
+def test_message_ids_are_those_that_people_see(sequence: int) -> None:
+    producer = bytes([255 - sequence % 97] * 16)
+    batch = Batch.parse(pack(producer, sequence, 0, [b""]))
+    (found,) = record_batch("q", [LogPiece([0], batch)], SCHEMA).to_pylist()
+    assert found["message_id"] == format_id(message_id(producer, sequence))
+
+
+def test_messages_that_are_not_neighbours_keep_their_ids_and_positions() -> None:
+    whole = piece(10, *[b"%d" % n for n in range(8)])
+    chosen = LogPiece([11, 12, 17], whole.batch.select([1, 2, 7]))
+    found = rows(chosen)
+    assert [(row["position"], row["body"]) for row in found] == [(11, b"1"), (12, b"2"), (17, b"7")]
+    assert [row["message_id"] for row in found] == [format_id(message_id(PRODUCER, n)) for n in (2, 3, 8)]
+
+
+def test_headers_and_properties_where_there_are_any() -> None:
+    headers = {"correlation_id": "c1", "reply_to": "answers", "type": "order", "group": "g", "content": "text"}
+    properties = {"s": "x", "n": 5, "f": 1.5, "b": True, "raw": b"\x01\xff", "none": None}
+    decorated = piece(
+        2, b"1", b"2", headers=[encode(headers), b""], properties=[b"", encode(properties)],
+        priorities=[9, 0], expiries_ms=[0, 5_000],
+    )  # fmt: skip
+    plain, first, second = rows(piece(0, b"0", first=9), decorated)
+    assert first["correlation_id"] == "c1" and first["reply_to"] == "answers" and first["type"] == "order"
+    assert first["group_id"] == "g" and first["content"] == "text" and second["correlation_id"] is None
+    assert dict(first["headers"])["group"] == "g"  # type: ignore[call-overload]
+    assert second["properties"] == [
+        ("s", "x"), ("n", "5"), ("f", "1.5"), ("b", "true"), ("raw", "01ff"), ("none", None),
+    ]  # fmt: skip
+    assert (plain["priority"], first["priority"], second["priority"]) == (4, 9, 0)
+    assert first["expiration"] is None and second["expiration"].timestamp() == 5  # type: ignore[attr-defined]
+    assert plain["properties"] == [] and first["properties"] == []
+
+
+def test_a_body_in_a_stream_is_null() -> None:
+    held = piece(
+        0, b"", b"here", headers=[encode({"stream": {"identity": b"x", "bytes": 5}}), b""],
+        announcements=int(Columns.STREAM),
+    )  # fmt: skip
+    assert [row["body"] for row in rows(held, piece(2, b"z", first=3))] == [None, b"here", b"z"]
+
+
+def test_what_is_no_map_is_a_message_without() -> None:
+    (found,) = rows(piece(0, b"x", properties=[b"\xc1"], headers=[b"\x01"]))
+    assert found["properties"] == [] and found["correlation_id"] is None
+
+
+def test_what_is_not_wanted_does_not_cross_the_network() -> None:
+    assert omitted_by(["position", "timestamp"]) == ["body", "headers", "properties"]
+    assert omitted_by(["type"]) == ["body", "properties"]
+    assert omitted_by(["body", "properties"]) == [], "a header tells whether a body lies in a stream"
