@@ -31,6 +31,7 @@ from angarium.node.limits import fit, raise_descriptors_max
 
 _log = logging.getLogger("angarium")
 _ENVELOPE = bytes([OnChannel.ENVELOPE])
+_LOOK_AGAIN_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class FrontWays:
     multicast: Callable[[int, list[bytes]], None]  # on the channel of the group with that number
     backups: Callable[[int], list[bytes]]  # nodes whose replica of that group is in sync, and not primary
     ask_backup: Callable[[bytes, bytes], bool]  # for a page of a log: node and envelope
+    is_blocked: Callable[[int], bool]  # that channel takes no more, counting what was sent in this turn of the loop
     ask_node: Callable[[bytes, frames.Request], None]  # answered by `FrontEnd.tell`
 
 
@@ -70,6 +72,7 @@ class FrontEnd:
         self._serving: dict[int, tuple[bytes, int]] = {}  # node and epoch of the message manager of each group
         self._epochs_seen: dict[int, int] = {}  # the highest; a lower one is over
         self._blocked: dict[int, list[_Waiting]] = {}  # channels that take no more, and what waits for them
+        self._looking: set[int] = set()  # channels that are looked at again soon
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
 
@@ -125,9 +128,30 @@ class FrontEnd:
 
     def channel_blocked(self, group: int, blocked: bool) -> None:
         if blocked:
-            self._blocked.setdefault(group, [])
-            return
-        for waiting in self._blocked.pop(group, []):
+            self._wait_for(group)
+        else:
+            self._send_waiting(group)
+
+    def _wait_for(self, group: int) -> list[_Waiting]:
+        """From now on what is for that channel waits. It tells when it is no longer blocked; unless it was closed and
+        opened meanwhile, or only what was sent in one turn of the loop was too much: so somebody looks, too."""
+        if group not in self._looking:
+            self._looking.add(group)
+            self._loop.call_later(_LOOK_AGAIN_S, self._look_again, group)
+        return self._blocked.setdefault(group, [])
+
+    def _look_again(self, group: int) -> None:
+        self._looking.discard(group)
+        if group in self._blocked:
+            self._send_waiting(group)
+
+    def _send_waiting(self, group: int) -> None:
+        """As much of it as the channel takes: more may wait than has room there."""
+        queue = self._blocked.pop(group, [])
+        for sent, waiting in enumerate(queue):
+            if self._ways.is_blocked(group):
+                self._wait_for(group).extend(queue[sent:])
+                return
             self._ways.multicast(group, waiting.parts)
             self._handled(waiting)
 
@@ -182,8 +206,10 @@ class FrontEnd:
         parts.insert(0, _ENVELOPE)
         waiting = self._blocked.get(posted.group)
         if waiting is None:
-            self._ways.multicast(posted.group, parts)
-            return
+            if not self._ways.is_blocked(posted.group):
+                self._ways.multicast(posted.group, parts)
+                return
+            waiting = self._wait_for(posted.group)
         size_bytes = sum(map(len, parts))
         waiting.append(_Waiting(parts, connection, size_bytes))
         if connection:

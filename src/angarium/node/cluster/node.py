@@ -87,11 +87,7 @@ class ClusterNode:
         self.replicas = {group: self._replica(group, store) for group, store in stores.replicas.items()}
         self.front: FrontEnd | None = None
         if config.cluster.client_manager:
-            ways = FrontWays(
-                multicast=self._multicast, backups=self._backups, ask_node=self._ask_node,
-                ask_backup=lambda node, message: self._send_to(node, Service.LOG_READS, message),
-            )  # fmt: skip
-            self.front = FrontEnd(config, identity, name, ways, machinery)
+            self.front = FrontEnd(config, identity, name, self._front_ways(), machinery)
         self.asking = Asking(self._send_admin, self._answer_admin)
         self._bus = self._make_bus(config, identity.incarnation)
 
@@ -104,10 +100,16 @@ class ClusterNode:
         identity = bus.NodeIdentity(cluster.name, cluster.secret.encode(), self.name, incarnation)
         return self._machinery.bus(settings, identity, self._bus_told)
 
+    def _front_ways(self) -> FrontWays:
+        return FrontWays(
+            multicast=self._multicast, is_blocked=lambda group: self._bus.is_blocked(group), backups=self._backups,
+            ask_backup=lambda node, message: self._send_to(node, Service.LOG_READS, message), ask_node=self._ask_node,
+        )  # fmt: skip
+
     def _replica(self, group: str, store: Store) -> ReplicaHost:
         prefix = group.encode() + b"\0"
         ways = Ways(
-            multicast=self._multicast,
+            multicast=self._multicast_order,
             send=lambda node, message, payload: self._send(node, Service.REPLICA, prefix + message, payload),
             answer=self._answer_client_manager,
             pass_on=self._pass_on,
@@ -404,6 +406,13 @@ class ClusterNode:
     def _multicast(self, group: int, parts: list[bytes]) -> None:
         if self.nodes.is_here:
             self._bus.send(group, [parts])
+
+    def _multicast_order(self, group: int, parts: list[bytes]) -> None:
+        """One that finds no room on the channel is lost, as on its way: backups notice, and ask for it over a link."""
+        try:
+            self._multicast(group, parts)
+        except Unavailable as error:
+            _log.warning("order-dropped: %s", error)
 
     def _pause(self, group: int, paused: bool) -> None:
         self._bus.pause(group, paused)

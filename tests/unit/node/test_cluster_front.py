@@ -1,0 +1,82 @@
+"""The front of a node sends into a channel only what the channel takes; the rest waits, in order."""
+from random import Random
+
+from angarium.core.groups.records import Placement
+from angarium.core.session.destination_service import Posted
+from angarium.core.session.events import ToBus
+from angarium.core.wire import frames
+from angarium.core.wire.envelope import open_envelope
+from angarium.node.cluster.front import FrontEnd, FrontWays
+from angarium.node.cluster.machinery import Machinery
+from angarium.node.config import NodeConfig
+from angarium.node.identity import take_up_identity
+from angarium.sim.clock import Clock
+from angarium.sim.loop import SimLoop
+
+GROUP, NODE, SESSION = 1, b"n" * 16, b"s" * 16
+
+
+class Channel:
+    """Takes so many messages and no more."""
+
+    def __init__(self) -> None:
+        self.room = 2
+        self.sent: list[int] = []  # destinations of the envelopes
+        self.clock = Clock(Random(1))
+        self.loop = SimLoop(self.clock, "front", starts_at=100.0)  # type: ignore[abstract]
+        self.loop.call_soon(self._begin)
+        self.clock.run_until(1.0)
+
+    def _begin(self) -> None:
+        identity = take_up_identity({}, site=0, wall_ms=1_700_000_000_000, chance=1)
+        ways = FrontWays(
+            multicast=self._multicast, is_blocked=lambda group: self.room <= len(self.sent), backups=lambda group: [],
+            ask_backup=lambda node, message: False, ask_node=lambda session, request: None,
+        )  # fmt: skip
+        self.front = FrontEnd(NodeConfig(), identity, "front", ways, Machinery())
+        self.front.placed(Placement(1, (GROUP,), {}))
+        self.front.serving(NODE, GROUP, 1)
+
+    def _multicast(self, group: int, parts: list[bytes]) -> None:
+        assert len(self.sent) < self.room, "the channel has no room"
+        self.sent.append(open_envelope(b"".join(parts)[1:]).destination)
+
+    def post(self, *destinations: int) -> None:
+        for destination in destinations:
+            self.front._send(Posted(GROUP, ToBus(SESSION, destination, frames.SessionEnded(True))), 0)
+
+
+def test_what_has_no_room_waits_though_nobody_has_said_so_yet() -> None:
+    """Within one turn of the loop the bus has no chance to tell."""
+    channel = Channel()
+    channel.post(1, 2, 3, 4)
+    assert channel.sent == [1, 2]
+    channel.room = 10
+    channel.post(5)
+    assert channel.sent == [1, 2]
+    channel.clock.run_until(2.0)
+    assert channel.sent == [1, 2, 3, 4, 5]
+
+
+def test_a_channel_that_has_room_again_is_not_filled_beyond_it() -> None:
+    channel = Channel()
+    channel.front.channel_blocked(GROUP, True)
+    channel.post(1, 2, 3, 4, 5)
+    channel.front.channel_blocked(GROUP, False)
+    assert channel.sent == [1, 2]
+    channel.room = 3
+    channel.front.channel_blocked(GROUP, False)
+    assert channel.sent == [1, 2, 3]
+    channel.room = 10
+    channel.clock.run_until(2.0)
+    assert channel.sent == [1, 2, 3, 4, 5]
+
+
+def test_another_message_manager_gets_nothing_of_what_waited() -> None:
+    channel = Channel()
+    channel.post(1, 2, 3)
+    channel.front.serving(b"m" * 16, GROUP, 2)
+    channel.room = 10
+    channel.clock.run_until(2.0)
+    channel.post(4)
+    assert channel.sent == [1, 2, 4]
