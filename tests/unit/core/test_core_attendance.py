@@ -35,6 +35,27 @@ def test_a_session_that_ended_is_forgotten() -> None:
     assert attendance.gone(ONE) == []
 
 
+def test_of_a_session_that_has_located_and_closed_something_nothing_is_left() -> None:
+    """The message manager itself is told last: what was closed before is not told of the end."""
+    attendance = Attendance()
+    attendance.heard(ONE, SESSION, 0, frames.Locate("q", DestinationKind.QUEUE))
+    attendance.heard(ONE, SESSION, 7, OPEN)
+    attendance.heard(ONE, SESSION, 7, frames.ConsumerClose(1))
+    attendance.heard(ONE, SESSION, 0, frames.SessionEnded(True))
+    assert len(attendance) == 0
+
+
+def test_of_a_connection_that_has_ended_nothing_is_left() -> None:
+    attendance = Attendance()
+    attendance.heard(ONE, SESSION, 1 << 40, frames.ClientHere(b"me"))
+    attendance.heard(ONE, SESSION, 0, frames.Request(1, "destination.list", {}))
+    attendance.heard(ONE, SESSION, 0, frames.SessionEnded(True))
+    assert len(attendance) == 1
+    attendance.heard(ONE, SESSION, 0, frames.ClientEnded(b"me", True))
+    attendance.heard(ONE, b"t" * 16, 0, frames.ClientEnded(b"never heard of", True))
+    assert len(attendance) == 0
+
+
 def test_a_session_taken_over_is_cut_off_before_it_opens_elsewhere() -> None:
     attendance = Attendance()
     attendance.heard(ONE, SESSION, 7, OPEN)

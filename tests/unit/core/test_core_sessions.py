@@ -358,3 +358,17 @@ def test_an_abort_is_passed_on_once() -> None:
     (aborted,) = first.received(frames.Aborted)
     node.tell(FromBus(identity, aborted, b""))
     assert first.received(frames.Aborted) == [aborted]
+
+
+def test_a_message_manager_hears_of_the_end_of_a_session_that_has_closed_everything() -> None:
+    """It may remember where answers go; of one in which nothing was ever asked it has nothing to forget."""
+    node = Node()
+    client = node.connect_with_session()
+    client.open_producer("q")
+    client.send(frames.ProducerClose(1))
+    client.open_session(session=2)
+    node.auto = False
+    client.send(frames.SessionClose(), session=2)
+    assert node.waiting_for(0) == []
+    client.send(frames.SessionClose(), session=1)
+    assert node.waiting_for(0) == [frames.SessionEnded(closed=True)]

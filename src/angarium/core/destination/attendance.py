@@ -63,10 +63,13 @@ class Attendance:
             attending = None
         if attending is None:
             attending = self._sessions[session] = _Attending(client_manager)
-        if isinstance(frame, frames.SessionEnded):
+        if isinstance(frame, frames.SessionEnded) and not destination:
+            attending.destinations.clear()  # told last: whatever it has closed before is over, too
+        elif isinstance(frame, frames.SessionEnded):
             attending.destinations.pop(destination, None)
         else:
-            attending.destinations[destination] = None
+            if not isinstance(frame, frames.ClientHere | frames.ClientEnded):  # those are of the connection
+                attending.destinations[destination] = None
             self._note(attending, frame)
         if not attending.destinations and not attending.clients:
             del self._sessions[session]

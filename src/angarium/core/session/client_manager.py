@@ -342,7 +342,7 @@ class ClientManager:
 
     def _detach(self, connection: Connection, session: Session, group: int) -> list[Command]:
         """Whoever outlives the group hears that the session is cut off; those that are gone have nothing to hear."""
-        number, identity, destinations = session.number, session.identity, session.destinations()
+        number, identity, destinations = session.number, session.identity, session.known_to()
         session.forget_waiting()
         del connection.sessions[number], self._sessions[identity]
         self._detached.add(Detached(connection.number, number, identity, destinations))

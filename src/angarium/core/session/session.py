@@ -52,6 +52,7 @@ class Session:
         self.identity = identity
         self.client = client  # the identity of the connection
         self.is_transacted = False  # it publishes and settles by Commit alone
+        self._has_spoken = False  # its client has sent something in it
         self._settings = settings
         self._ids = ids
         self._waiting = waiting  # of the whole connection
@@ -82,10 +83,18 @@ class Session:
             identities[0] = None
         return list(identities)
 
+    def known_to(self) -> list[int]:
+        """Who has to hear of its end. Last the message manager itself, if there is one that may remember where answers
+        to this session go: what it has located, asked and closed before is no longer among its destinations."""
+        known = dict.fromkeys(destination for destination in self.destinations() if destination)
+        if self._has_spoken or self.is_transacted:
+            known[0] = None
+        return list(known)
+
     def ended(self, *, closed: bool) -> list[Command]:
-        """To be told to every destination that knows this session, behind all that it was sent before."""
+        """To be told to all who know this session, behind all that they were sent before."""
         frame = frames.SessionEnded(closed)
-        return [ToBus(self.identity, identity, frame) for identity in self.destinations()]
+        return [ToBus(self.identity, identity, frame) for identity in self.known_to()]
 
     def stall(self, stalled: bool) -> list[Command]:
         """The connection takes no more (or does again): consumers of this session are passed over."""
@@ -118,6 +127,7 @@ class Session:
 
     def client_frame(self, frame: Frame, payload: bytes, size_bytes: int) -> list[Command]:
         """A frame that the client sent in this session; raises RemoteProtocolError if it may not."""
+        self._has_spoken = True
         match frame:
             case frames.Publish(number):
                 return self._publish(number, frame, payload)
