@@ -17,10 +17,12 @@ What the rest of the node uses:
 Decides nothing: datagrams, time and records become events of the machine, its commands become calls of sockets.
 """
 import asyncio
+import os
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
@@ -120,6 +122,22 @@ class ClusterBusSettings:
     sockets: SocketSettings = field(default_factory=SocketSettings)
 
 
+class SocketsLike(Protocol):
+    """As `BusSockets`, which alone has real ones."""
+
+    @property
+    def failures(self) -> int: ...
+    def open_unicast(self, host: str, port: int = 0) -> int: ...
+    def open_link(self, number: int, link: BusLink, incarnation: bytes) -> None: ...
+    def multicast(self, link: int, datagrams: list[bytes]) -> None: ...
+    def unicast(self, address: Address, datagrams: list[bytes]) -> None: ...
+    def refresh(self) -> None: ...
+    def close(self) -> None: ...
+
+
+SocketsMaker = Callable[[SocketSettings, Callable[[list[bytes]], None], Callable[[str], None]], SocketsLike]
+
+
 @dataclass(slots=True)
 class _Unsent:
     messages: int = 0
@@ -128,8 +146,10 @@ class _Unsent:
 
 class ClusterBus:
     def __init__(
-        self, settings: ClusterBusSettings, identity: NodeIdentity, tell: Callable[[BusEvent], None]
-    ) -> None:
+        self, settings: ClusterBusSettings, identity: NodeIdentity, tell: Callable[[BusEvent], None], *,
+        sockets: SocketsMaker = BusSockets, bytes_by_chance: Callable[[int], bytes] = os.urandom,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:  # fmt: skip
         self._settings = settings
         self._identity = identity
         self._tell = tell
@@ -137,10 +157,11 @@ class ClusterBus:
         cluster = cluster_number(identity.cluster)
         boxes: Boxes = SealedBoxes(identity.secret, cluster) if settings.sealed else OpenBoxes()
         self._machine = BusMachine(
-            cluster=cluster, incarnation=identity.incarnation, boxes=boxes, jitter=random.random,
+            cluster=cluster, incarnation=identity.incarnation, boxes=boxes, jitter=jitter,
             settings=settings.bus, links=tuple(settings.links),
         )  # fmt: skip
-        self._sockets = BusSockets(settings.sockets, self._received, self._warn)
+        self._bytes_by_chance, self._jitter = bytes_by_chance, jitter
+        self._sockets = sockets(settings.sockets, self._received, self._warn)
         self._links: Links | None = None
         self._addresses: dict[bytes, Address] = {}  # of neighbours, for unicast datagrams
         self._gathered: dict[int, list[Message]] = {}  # sent in this turn of the loop
@@ -163,7 +184,9 @@ class ClusterBus:
             incarnation=identity.incarnation, port=port, sealed=settings.sealed,
         )  # fmt: skip
         users = LinkUsers(self._record, self._found, self._lost, self._link_blocked, self._warn)
-        self._links = Links(settings.tcp, mine, users)
+        self._links = Links(
+            settings.tcp, mine, users, bytes_by_chance=self._bytes_by_chance, jitter=self._jitter
+        )
         self.link_port = await self._links.start(settings.host, settings.link_port)
         self._refresh()
 

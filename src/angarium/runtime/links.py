@@ -9,7 +9,8 @@ Output is bounded: above `output_bytes_high` the caller is told that the link is
 `output_bytes_max` is refused.
 """
 import asyncio
-import secrets
+import os
+import random
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ class LinkConnection(asyncio.BufferedProtocol):
     def __init__(self, links: "Links", *, dialer: bool) -> None:
         self._links = links
         self.dialer = dialer
-        challenge = secrets.token_bytes(CHALLENGE_BYTES)
+        challenge = links.bytes_by_chance(CHALLENGE_BYTES)
         limit = links.settings.record_bytes_max
         self._session = LinkSession(links.identity, challenge=challenge, dialer=dialer, record_bytes_max=limit)
         self._transport: asyncio.Transport | None = None
@@ -185,8 +186,13 @@ class LinkConnection(asyncio.BufferedProtocol):
 
 
 class Links:
-    def __init__(self, settings: LinkSettings, identity: LinkIdentity, users: LinkUsers) -> None:
+    def __init__(
+        self, settings: LinkSettings, identity: LinkIdentity, users: LinkUsers, *,
+        bytes_by_chance: Callable[[int], bytes] = os.urandom, jitter: Callable[[], float] = random.random,
+    ) -> None:  # fmt: skip
         self.settings = settings
+        self.bytes_by_chance = bytes_by_chance
+        self._jitter = jitter
         self.identity = identity
         self.users = users
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BYTES))
@@ -224,7 +230,7 @@ class Links:
                 if connection.incarnation:
                     wait_s = self.settings.redial_s_min
                     await self._while_linked(connection.incarnation)
-            await asyncio.sleep(wait_s * (0.5 + secrets.randbelow(1000) / 1000))
+            await asyncio.sleep(wait_s * (0.5 + self._jitter()))
             wait_s = min(wait_s * 2, self.settings.redial_s_max)
 
     async def _while_linked(self, incarnation: bytes) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
+from angarium.sim.clusters.trade import ClusterTradeWorld
+from angarium.sim.clusters.world import ClusterWorld
 from angarium.sim.post import PostWorld
 from angarium.sim.replicas.world import ReplicaWorld
 from angarium.sim.spanning import SpanningWorld
@@ -22,7 +24,8 @@ from angarium.sim.world import Failure, Outcome, World, run_seed
 _PROGRESS_S = 5.0
 Kind = type[World] | type[ReplicaWorld]
 WORLDS: dict[str, Kind] = {
-    "plain": World, "trade": TradeWorld, "post": PostWorld, "replicas": ReplicaWorld, "spanning": SpanningWorld,
+    "cluster": ClusterWorld, "cluster-trade": ClusterTradeWorld, "plain": World, "trade": TradeWorld,
+    "post": PostWorld, "replicas": ReplicaWorld, "spanning": SpanningWorld,
 }  # fmt: skip
 
 

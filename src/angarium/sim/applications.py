@@ -68,7 +68,7 @@ class Application:
         self.messages_left = messages
         self._clock = clock
         self._chance = chance
-        self._habits = draw_habits(chance)
+        self.habits = draw_habits(chance)
         self._produces = list(produces)
         self._consumes = list(consumes)
         self._serial = serial  # makes every body its own
@@ -77,7 +77,7 @@ class Application:
         self._session = client.open_session()
         self._producers: list[SimProducer] = []
         self._begin_session()
-        self._clock.after(chance.expovariate(1 / self._habits.restless_s), self._change_mind)
+        self._clock.after(chance.expovariate(1 / self.habits.restless_s), self._change_mind)
         self._clock.after(chance.random(), self._publish)
 
     @property
@@ -119,12 +119,12 @@ class Application:
             self._session.sync()
         elif consumers and mood < 0.75:
             consumer = self._chance.choice(consumers)
-            consumer.set_prefetch(self._chance.randint(0, self._habits.prefetch_max))
+            consumer.set_prefetch(self._chance.randint(0, self.habits.prefetch_max))
         elif consumers:
             consumer = self._chance.choice(consumers)
             alone = bool(consumer.subscription) and not any(place.shared for place in self._consumes)
             consumer.close(unsubscribe=alone and self._chance.random() < 0.2)
-        self._clock.after(self._chance.expovariate(1 / self._habits.restless_s), self._change_mind)
+        self._clock.after(self._chance.expovariate(1 / self.habits.restless_s), self._change_mind)
 
     def _renew_producer(self) -> None:
         at = self._chance.randrange(len(self._producers))
@@ -140,12 +140,12 @@ class Application:
         if self.is_done or not self._producers:
             return
         producer = self._chance.choice(self._producers)
-        burst = min(self.messages_left, self._chance.randint(1, self._habits.burst_max))
+        burst = min(self.messages_left, self._chance.randint(1, self.habits.burst_max))
         messages = [(self._body(), self._dress()) for _ in range(burst)]
-        expires = self._chance.random() < self._habits.expiry_chance
+        expires = self._chance.random() < self.habits.expiry_chance
         producer.publish_each(messages, expires_after_s=self._chance.choice((0.05, 1.0, 5.0)) if expires else 0.0)
         self.messages_left -= burst
-        pause_s = 0.01 if self._is_calm else self._habits.pause_s_max
+        pause_s = 0.01 if self._is_calm else self.habits.pause_s_max
         self._clock.after(self._chance.random() * pause_s, self._publish)
 
     def _body(self) -> bytes:
@@ -154,7 +154,7 @@ class Application:
     # -- consuming -----------------------------------------------------------------------------------
 
     def _consume(self, session: SimSession, place: Place) -> None:
-        prefetch = _CALM_PREFETCH if self._is_calm else self._chance.randint(1, self._habits.prefetch_max)
+        prefetch = _CALM_PREFETCH if self._is_calm else self._chance.randint(1, self.habits.prefetch_max)
         start = self._chance.choice((Start.NEXT, Start.OLDEST))
         consumer = session.consume(
             place.name, place.kind, subscription=place.subscription, prefetch=prefetch, start=start,
@@ -175,19 +175,19 @@ class Application:
         """Settle in parts, each after a time of its own."""
         while low < high:
             end = min(high, low + self._chance.randint(1, 10))
-            if self._is_calm or self._chance.random() >= self._habits.forget_chance:
+            if self._is_calm or self._chance.random() >= self.habits.forget_chance:
                 self._settle_later(consumer, low, end)
             low = end
 
     def _settle_later(self, consumer: SimConsumer, low: int, high: int) -> None:
-        delay_s = self._chance.random() * (0.01 if self._is_calm else self._habits.settle_s_max)
+        delay_s = self._chance.random() * (0.01 if self._is_calm else self.habits.settle_s_max)
         self._clock.after(delay_s, partial(self._settle, consumer, low, high))
 
     def _settle(self, consumer: SimConsumer, low: int, high: int) -> None:
         drawn = self._chance.random()
         outcome = Outcome.SETTLE
-        if drawn < self._habits.reject_chance:
+        if drawn < self.habits.reject_chance:
             outcome = Outcome.REJECT
-        elif not self._is_calm and drawn > 1 - self._habits.release_chance:
+        elif not self._is_calm and drawn > 1 - self.habits.release_chance:
             outcome = Outcome.RELEASE
         consumer.settle(low, high, outcome)

@@ -207,7 +207,7 @@ def left_in_memory(node: Node) -> Iterator[str]:
     for destination in manager.destinations.values():
         if destination.record.name == DMQ:
             continue  # the dead rest there
-        yield from (f"{destination.record.name}: {what}" for what in _left_in(destination))
+        yield from (f"{destination.record.name}: {what}" for what in left_in(destination))
 
 
 def left_on_disk(disk: SimDisk, *, producers_max: int) -> Iterator[str]:
@@ -224,7 +224,7 @@ def left_on_disk(disk: SimDisk, *, producers_max: int) -> Iterator[str]:
         yield f"PRODUCER: {len(stored[Table.PRODUCER])} records on disk, of {producers_max} producers"
 
 
-def _left_in(destination: Destination) -> Iterator[str]:
+def left_in(destination: Destination) -> Iterator[str]:
     for lane in destination.log.order:
         if not lane.first == lane.readable == lane.next:
             yield f"log has positions {lane.first} to {lane.next}, readable to {lane.readable}"

@@ -3,7 +3,7 @@
 `SimClient` is the driver: bytes to frames, commands in order, one timer; notifications go to its sessions. A crash
 takes all of it: the sessions never come back.
 """
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Protocol
@@ -20,6 +20,7 @@ from angarium.sim.network import Link, Network
 from angarium.sim.sessions import SimSession
 from angarium.sim.trace import Trace
 
+BROKER = (Address("broker", 4560),)
 FRAME_BYTES_MAX = 256 << 20
 _NEVER_S = 1e9
 _RECONNECT_S_MAX = 0.5  # quick, so that sessions resume within the grace time more often than not
@@ -87,7 +88,9 @@ class Socket:
 
 
 class SimClient:
-    def __init__(self, world: Surroundings, name: str, chance: Random) -> None:
+    def __init__(
+        self, world: Surroundings, name: str, chance: Random, addresses: Sequence[Address] = BROKER
+    ) -> None:
         self.clock = world.clock
         self.name = name
         self.ledger = world.ledger
@@ -102,7 +105,7 @@ class SimClient:
         self._request_last = 0
         self._unplugged_until = 0.0
         self._machine = ConnectionMachine(
-            addresses=[Address("broker", 4560)], name=name, chance=chance,
+            addresses=list(addresses), name=name, chance=chance,
             connect_timeout_s=_NEVER_S, policy=ReconnectPolicy(delay_max_s=_RECONNECT_S_MAX),
         )  # fmt: skip
         self.handle(events.OpenConnection())
@@ -163,12 +166,12 @@ class SimClient:
                 case events.SendBytes(buffers=buffers):
                     if self._socket is not None and self._socket.link is not None:
                         self._socket.link.to_broker.write(b"".join(buffers))
-                case events.Connect():
+                case events.Connect(host, port):
                     self._socket = Socket(self)
                     if self.clock.now < self._unplugged_until:
                         self.clock.after(0.001, self._socket.refused)
                     else:
-                        self._network.connect(self._socket, self._socket.refused)
+                        self._network.connect(self._socket, self._socket.refused, Address(host, port))
                 case events.CloseTransport(abort=abort):
                     if self._socket is not None:
                         self._socket.drop(abort=abort)

@@ -14,6 +14,7 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
+from angarium.core.client.reconnect import Address
 from angarium.sim.clock import Clock, Timer
 from angarium.sim.trace import Trace
 
@@ -81,6 +82,14 @@ class Stream:
 
     def stall(self, seconds: float) -> None:
         self._stalled_until = max(self._stalled_until, self._network.clock.now + seconds)
+
+    def go_on(self) -> None:
+        """Whatever it stalled for is over."""
+        self._stalled_until = 0.0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._arm()
 
     def kill(self) -> None:
         self._is_dead = True
@@ -210,7 +219,7 @@ class Network:
     def listen(self, broker: End | None) -> None:
         self._broker = broker
 
-    def connect(self, client: End, refused: Callable[[], None]) -> None:
+    def connect(self, client: End, refused: Callable[[], None], address: Address) -> None:
         """The client is told `opened` when the broker has accepted, or `refused`; or never."""
         if self.clock.now >= self.swallows_until:
             self.clock.after(self.draw_latency_s(), partial(self._reach, client, refused))

@@ -57,6 +57,9 @@ class SimStreamFiles:
 
     def open(self, audience: Audience, held: Container[bytes]) -> dict[bytes, StoredFile]:
         self._audience = audience
+        return self.stored(held)
+
+    def stored(self, held: Container[bytes]) -> dict[bytes, StoredFile]:
         return {
             identity: StoredFile(
                 len(blocks), content_bytes(len(blocks), len(blocks[-1].payload)) if blocks else 0,

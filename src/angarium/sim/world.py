@@ -150,11 +150,7 @@ class World:
 
     def _populate(self) -> Faults:
         chance = self.chance("population")
-        self._places = [Place("orders", DestinationKind.QUEUE)]
-        if chance.random() < 0.4:
-            self._places.append(Place("jobs", DestinationKind.QUEUE))
-        if chance.random() < 0.5:
-            self._places.append(Place("news", DestinationKind.TOPIC))
+        self._populate_places(chance)
         if chance.random() < 0.2:
             administrator = self.client("administrator")
             administrator.request("destination.create", name="orders", kind="queue", confirm="memory")
@@ -167,6 +163,13 @@ class World:
         for number in range(clients):
             self._add_application(f"client-{number + 1}", self.settings.messages // clients)
         return Faults(self, self.chance("faults"), self.settings.faults)
+
+    def _populate_places(self, chance: Random) -> None:
+        self._places = [Place("orders", DestinationKind.QUEUE)]
+        if chance.random() < 0.4:
+            self._places.append(Place("jobs", DestinationKind.QUEUE))
+        if chance.random() < 0.5:
+            self._places.append(Place("news", DestinationKind.TOPIC))
 
     def _add_application(self, name: str, messages: int) -> None:
         chance = self.chance(f"application {name}")

@@ -6,19 +6,21 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from angarium.core.bus.events import MembersChanged, Message
 from angarium.core.destination.events import BatchesRead, Read, ReadDelayed, Write
+from angarium.core.destination.message_manager import MessageManager
 from angarium.core.session.events import Event
-from angarium.core.stream.events import AppendBlock, DeleteFile, ReadBlocks, SyncFile
+from angarium.core.stream.events import AppendBlock, DeleteFile, ReadBlocks, StoredFile, SyncFile
 from angarium.core.wire.frames import Frame
 from angarium.runtime.cluster_bus import ClusterBus
 from angarium.runtime.disk import Disk
 from angarium.runtime.listener import Listener, ListenerSettings
 from angarium.runtime.stream_disk import StreamDisk
+from angarium.store.stream_files import StreamFiles
 
 
 class DiskLike(Protocol):
@@ -26,6 +28,10 @@ class DiskLike(Protocol):
     def read(self, read: Read) -> BatchesRead | None: ...
     def read_delayed(self, read: ReadDelayed) -> None: ...
     async def close(self) -> bool: ...
+
+
+class StreamFilesLike(Protocol):
+    def scan(self, held: Container[bytes], *, unsynced_blocks_max: int) -> dict[bytes, StoredFile]: ...
 
 
 class StreamDiskLike(Protocol):
@@ -76,9 +82,11 @@ def _listener(settings: ListenerSettings, frame_bytes_max: int, tell: Callable[[
 @dataclass(frozen=True, slots=True)
 class Machinery:
     disk: Callable[..., DiskLike] = Disk
+    stream_files: Callable[..., StreamFilesLike] = StreamFiles
     stream_disk: Callable[..., StreamDiskLike] = StreamDisk
     bus: Callable[..., BusLike] = ClusterBus
     listener: Callable[[ListenerSettings, int, Callable[[Event], None]], ListenerLike] = _listener
+    message_manager: Callable[..., MessageManager] = MessageManager  # the simulator listens to what it says
     in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread  # what takes long: loading a store, reading a range
     is_refused: Callable[[str, int], Awaitable[bool]] = _is_refused  # host and port: nobody listens there
     bytes_by_chance: Callable[[int], bytes] = os.urandom

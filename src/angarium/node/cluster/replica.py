@@ -44,7 +44,6 @@ from angarium.node.config import NodeConfig
 from angarium.node.loading import Loaded, load
 from angarium.store.interface import Store
 from angarium.store.replicas import load_replica, read_range
-from angarium.store.stream_files import StreamFiles
 
 _log = logging.getLogger("angarium")
 _Asked = TypeVar("_Asked", mm.Read, mm.ReadDelayed, ReadBlocks)
@@ -78,7 +77,7 @@ class ReplicaHost:
         self._ways = ways
         self._machinery = machinery
         self._loop = asyncio.get_running_loop()
-        self._files = StreamFiles(data, free_bytes_min=config.stream.free_bytes_min)
+        self._files = machinery.stream_files(data, free_bytes_min=config.stream.free_bytes_min)
         found = self._files.scan(
             held_streams(table_records(store, Table.STREAM)), unsynced_blocks_max=4 * config.stream.sync_fragments
         )
@@ -304,7 +303,7 @@ class ReplicaHost:
             held_streams(state.streams), unsynced_blocks_max=4 * config.stream.sync_fragments
         )
         now = self._loop.time()
-        self.manager = manager = MessageManager(
+        self.manager = manager = self._machinery.message_manager(
             config.destination, config.stream, wall_ms_at_zero=self._machinery.wall_ms() - now * 1000,
             number=self.number,
         )

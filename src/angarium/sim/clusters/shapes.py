@@ -1,0 +1,68 @@
+"""How many nodes a simulated cluster has, and what each of them is."""
+from dataclasses import dataclass
+from random import Random
+
+from angarium.core.destination.events import DestinationSettings
+from angarium.core.replication.events import ReplicationSettings
+from angarium.core.session.events import SessionSettings
+from angarium.core.stream.events import StreamSettings
+from angarium.node.cluster.settings import ClusterSettings
+from angarium.node.config import NodeConfig, NodeSettings
+from angarium.sim.clusters.node import CLIENT_PORT, LINK_PORT
+
+_SECRET = "nobody listens in a simulation"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    groups: dict[str, tuple[str, ...]]  # who holds a copy
+    client_managers: tuple[str, ...]
+    voters: tuple[str, ...]
+
+    @property
+    def nodes(self) -> list[str]:
+        members = [node for group in self.groups.values() for node in group]
+        return list(dict.fromkeys([*self.voters, *members, *self.client_managers]))
+
+    def host(self, node: str) -> str:
+        return f"10.0.0.{self.nodes.index(node) + 1}"
+
+
+USUAL = Shape({"a": ("a1", "a2", "a3"), "b": ("b1", "b2", "b3")}, ("cm1", "cm2"), ("a1", "b1", "cm1"))
+
+
+def draw_shape(chance: Random) -> Shape:
+    if chance.random() < 0.4:
+        return USUAL
+    if chance.random() < 0.5:  # every node is everything
+        nodes = tuple(f"n{number + 1}" for number in range(chance.choice((1, 2, 3, 5))))
+        groups = {name: nodes[: chance.randint(1, len(nodes))] for name in "abc"[: chance.randint(1, 3)]}
+        return Shape(groups, nodes, _draw_voters(nodes, chance))
+    groups = {
+        name: tuple(f"{name}{number + 1}" for number in range(chance.choice((1, 2, 3, 3, 5))))
+        for name in "abc"[: chance.randint(1, 3)]
+    }
+    managers = tuple(f"cm{number + 1}" for number in range(chance.randint(1, 3)))
+    members = tuple(node for group in groups.values() for node in group)
+    return Shape(groups, managers, _draw_voters((*members, *managers), chance))
+
+
+def _draw_voters(nodes: tuple[str, ...], chance: Random) -> tuple[str, ...]:
+    count = chance.choice([number for number in (1, 3, 3, 5) if number <= len(nodes)])
+    return tuple(sorted(chance.sample(nodes, count)))
+
+
+def configuration(shape: Shape, name: str, *, grace_s: float, heartbeat_s: float, in_doubt_s: float) -> NodeConfig:
+    return NodeConfig(
+        node=NodeSettings(name=name, listen=f"{shape.host(name)}:{CLIENT_PORT}", data="/simulated"),
+        session=SessionSettings(heartbeat_s=heartbeat_s, connections_max=100),
+        destination=DestinationSettings(resume_grace_s=grace_s, in_doubt_s=in_doubt_s),
+        stream=StreamSettings(sync_fragments=2),
+        replication=ReplicationSettings(batch_bytes_max=16 << 10),
+        cluster=ClusterSettings(
+            name="simulated", secret=_SECRET, listen=f"{shape.host(name)}:{LINK_PORT}",
+            voters=tuple(f"{voter}={shape.host(voter)}:{LINK_PORT}" for voter in shape.voters),
+            groups=tuple(f"{group}: {' '.join(members)}" for group, members in shape.groups.items()),
+            client_manager=name in shape.client_managers,
+        ),
+    )  # fmt: skip

@@ -1,0 +1,97 @@
+"""Goal: no schedule of trouble breaks a promise of a whole cluster. Method: real nodes and clients in virtual time,
+see angarium/sim/clusters; one seed draws the cluster's shape, its people and its trouble.
+
+Trouble comes first (safety), then all is healed: everything confirmed has to drain, every copy to be in sync, and equal
+(liveness). Replay one: python -m angarium.sim --world cluster --seed 17 --last 100.
+More of them: python -m angarium.sim --world cluster --seeds 500 --start 1000 --jobs 2.
+"""
+from dataclasses import replace
+
+import pytest
+
+from angarium.core.destination.events import Write
+from angarium.node.cluster.front import FrontEnd
+from angarium.sim.clusters.faults import Troubles
+from angarium.sim.clusters.machinery import NodeDisk
+from angarium.sim.clusters.shapes import Shape
+from angarium.sim.clusters.trade import ClusterTradeWorld
+from angarium.sim.clusters.world import ClusterWorld
+from angarium.sim.world import Failure, Outcome, draw_settings, run_seed
+
+SMALL = Shape({"a": ("n1", "n2", "n3")}, ("n1", "n3"), ("n1", "n2", "n3"))
+TWO_GROUPS = Shape({"a": ("n1", "n2", "n3"), "b": ("n2",)}, ("n1", "n3"), ("n1", "n2", "n3"))
+KINDS = (
+    "kill", "kill-primary", "kill-at-a-sync", "new-disk", "power-cut", "power-cut-of-all", "restart", "pause",
+    "partition", "one-way", "cut-link", "cut-client", "loss", "disk-slow", "disk-full", "move-primary", "drain",
+    "copies", "clock-set", "client-crash",
+)  # fmt: skip
+SEEDS = range(2)
+TRADE_SEEDS = (1,)  # a slow link stalled a message manager itself
+
+
+def small_world(seed: int, *faults: str) -> ClusterWorld:
+    settings = replace(draw_settings(seed), faults=faults, messages=60, trouble_s=4.0)
+    return ClusterWorld(seed, settings, shape=SMALL)
+
+
+def said(result: Outcome | Failure) -> str:
+    return f"{result.promise}: {result.what}" if isinstance(result, Failure) else ""
+
+
+def test_without_trouble_everything_is_confirmed_and_received() -> None:
+    outcome = small_world(1).run()
+    assert outcome.confirmed == outcome.messages > 0
+    assert outcome.tally["managers started"] == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_kind_of_trouble(kind: str) -> None:
+    assert not said(run_seed(2, lambda seed: small_world(seed, kind)))
+
+
+def test_every_kind_is_tried() -> None:
+    world = small_world(1)
+    assert tuple(sorted(Troubles(world, world.chance("faults")).known)) == tuple(sorted(KINDS))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_promise_is_kept(seed: int) -> None:
+    assert not said(run_seed(seed, ClusterWorld))
+
+
+@pytest.mark.parametrize("seed", TRADE_SEEDS)
+def test_every_promise_of_trade_is_kept(seed: int) -> None:
+    assert not said(run_seed(seed, ClusterTradeWorld))
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    assert small_world(3, "kill-primary", "loss").run() == small_world(3, "kill-primary", "loss").run()
+
+
+def test_every_group_of_the_configuration_gets_slots() -> None:
+    """They were dealt once, to the groups that were formed by then."""
+    world = ClusterWorld(2, replace(draw_settings(2), faults=()), shape=TWO_GROUPS)
+    world.start()
+    world.run_for(5.0)
+    assert all(len(node.front.service.groups) == 2 for node in world.nodes() if node.front is not None)
+
+
+# -- planted bugs ------------------------------------------------------------------------------------------
+
+
+def test_a_disk_that_lies_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says that something is durable before it is."""
+    write = NodeDisk.write
+
+    def lie(disk: NodeDisk, asked: Write) -> None:
+        write(disk, asked)
+        disk._loop.call_soon(disk._written, [asked.token])
+
+    monkeypatch.setattr(NodeDisk, "write", lie)
+    monkeypatch.setattr(NodeDisk, "written", lambda disk, tokens: None)
+    assert any(said(run_seed(seed, lambda seed: small_world(seed, "power-cut-of-all"))) for seed in range(6))
+
+
+def test_a_client_manager_that_does_not_notice_a_new_primary_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FrontEnd, "_begin_anew", lambda front, group: None)
+    assert said(run_seed(2, lambda seed: small_world(seed, "kill-primary")))
