@@ -60,5 +60,9 @@ demo: $(VENV)/runtime ## a tour that ends by itself: kill -9 in the middle, noth
 bench: $(VENV)/bench  ## ours and the peers that are installed, in one run, with ratios
 	@$(BIN)/python -m benchmarks.run
 
-simulate: $(VENV)/dev ## many seeds of the simulator: make simulate SEEDS=20000
-	@$(BIN)/python -m angarium.sim --seeds $(or $(SEEDS),2000)
+SEEDS ?= 20000
+START ?= 0
+WORLD ?= all
+JOBS  ?= 0
+simulate: $(VENV)/runtime ## 20,000 seeds of all simulated worlds, on all cores: make simulate SEEDS=500 START=20000 WORLD=cluster
+	@$(BIN)/python -m angarium.sim --world $(WORLD) --seeds $(SEEDS) --start $(START) --jobs $(JOBS)

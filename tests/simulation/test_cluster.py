@@ -5,7 +5,9 @@ Trouble comes first (safety), then all is healed: everything confirmed has to dr
 (liveness). Replay one: python -m angarium.sim --world cluster --seed 17 --last 100.
 More of them: python -m angarium.sim --world cluster --seeds 500 --start 1000 --jobs 2.
 """
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 
@@ -47,6 +49,31 @@ def test_without_trouble_everything_is_confirmed_and_received() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_kind_of_trouble(kind: str) -> None:
     assert not said(run_seed(2, lambda seed: small_world(seed, kind)))
+
+
+def together(kinds: Sequence[str], size: int) -> list[tuple[str, ...]]:
+    """Runs with so many kinds each, few of them, so that every two kinds come together in some run."""
+    missing = set(combinations(kinds, 2))
+    runs: list[tuple[str, ...]] = []
+    while missing:
+        run = list(min(missing))
+        while len(run) < size:
+            run.append(max(sorted(set(kinds) - set(run)), key=lambda kind: _met(missing, run, kind)))
+        missing -= set(combinations(sorted(run), 2))
+        runs.append(tuple(sorted(run)))
+    return runs
+
+
+def _met(missing: set[tuple[str, str]], run: Sequence[str], kind: str) -> int:
+    return sum((min(kind, other), max(kind, other)) in missing for other in run)
+
+
+TOGETHER = together(sorted(KINDS), 5)
+
+
+@pytest.mark.parametrize("run", range(len(TOGETHER)), ids=["+".join(kinds) for kinds in TOGETHER])
+def test_every_two_kinds_of_trouble_together(run: int) -> None:
+    assert not said(run_seed(run, lambda seed: small_world(seed, *TOGETHER[run])))
 
 
 def test_every_kind_is_tried() -> None:

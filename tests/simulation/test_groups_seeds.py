@@ -1,6 +1,7 @@
 """Goal: no schedule of faults breaks a promise of group services. Method: one seed draws everything, see sim/groups.
 
-Replay one: python -m angarium.sim.groups --seed 17 --last 100. More: python -m angarium.sim.groups --seeds 10000.
+Replay one: python -m angarium.sim --world groups --seed 17 --last 100.
+More of them: python -m angarium.sim --world groups --seeds 10000 --jobs 2.
 """
 from collections import Counter
 

@@ -5,11 +5,9 @@ and like an application that asks for no more; directions are cut; nodes crash, 
 later, and come back under a new incarnation; multicast stops working for a pair and is carried. Every node is told of a
 view at a time of its own.
 
-    python -m angarium.sim.bus_world --seeds 200 --start 0     run them; exit status 1 if a promise was broken
-    python -m angarium.sim.bus_world --seed 17                 run one and print what happened
+    python -m angarium.sim --world bus --seeds 200      run them; exit status 1 if a promise was broken
+    python -m angarium.sim --world bus --seed 17        run one and print what happened
 """
-import argparse
-import sys
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
@@ -232,28 +230,3 @@ class BusWorld:
                 node.tell(Rejoin(CHANNEL, sender))
 
         self.clock.after(self.chance.uniform(0.01, 0.3), rejoin)
-
-
-def main() -> int:
-    options = argparse.ArgumentParser(description="many seeds of the simulated bus, or one")
-    options.add_argument("--seeds", type=int, default=100)
-    options.add_argument("--start", type=int, default=0)
-    options.add_argument("--seed", type=int)
-    chosen = options.parse_args()
-    start, count = (chosen.start, chosen.seeds) if chosen.seed is None else (chosen.seed, 1)
-    failed = 0
-    for seed in range(start, start + count):
-        world = BusWorld(seed, is_traced=chosen.seed is not None)
-        try:
-            world.run()
-        except Violation as broken:
-            failed += 1
-            print(f"seed {seed} at {world.clock.now:.6f} s: {broken}", flush=True)
-        for line in world.trace.lines:
-            print(line)
-    print(f"{count - failed} of {count} seeds kept every promise")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -140,7 +140,7 @@ class Holdings:
 
     def _note_absence(self, facts: ConsumerFacts, now: float) -> None:
         """Whoever was away for the grace time has forfeited what it holds."""
-        if facts.away_since is not None and now - facts.away_since >= self._grace_s - _TOLERANCE_S:
+        if self._is_away(facts, now):
             facts.was_away = True
             for _, hold in facts.subscription.held_by(facts.key):
                 hold.is_forfeited = True
@@ -197,15 +197,19 @@ class Holdings:
             self._note_absence(facts, now)
         for subscription in self.subscriptions.values():
             for position, holders in subscription.holds.items():
-                if is_fragile(subscription.sent[position]) or self._is_claimed_twice(holders):
+                if is_fragile(subscription.sent[position]) or self._is_claimed_twice(holders, now):
                     for hold in holders.values():
                         hold.is_forfeited = True
 
-    def _is_claimed_twice(self, holders: dict[ConsumerKey, Hold]) -> bool:
-        """Somebody has lost the position, has resumed, and has not heard of the loss yet."""
+    def _is_claimed_twice(self, holders: dict[ConsumerKey, Hold], now: float) -> bool:
+        """Somebody has lost the position, has resumed, and has not heard of the loss yet; it may be cut off again."""
         return len(holders) > 1 and any(
-            hold.is_forfeited and self.consumers[key].away_since is None for key, hold in holders.items()
+            hold.is_forfeited and not self._is_away(self.consumers[key], now) for key, hold in holders.items()
         )
+
+    def _is_away(self, facts: ConsumerFacts, now: float) -> bool:
+        """For the grace time."""
+        return facts.away_since is not None and now - facts.away_since >= self._grace_s - _TOLERANCE_S
 
     def broker_started(self, now: float) -> None:
         self._start += 1

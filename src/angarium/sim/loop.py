@@ -6,7 +6,8 @@ A turn takes no time. Whatever comes from outside (a network, a disk) comes by `
 the process stands still (`pause`), all of it waits. A loop that is dead runs nothing any more and takes nothing: tasks
 and timers of a killed process end where they stood. While a turn runs, this loop is the current one.
 
-The loop's time begins anywhere, as a monotonic clock does: two nodes never have the same.
+The loop's time begins anywhere, as a monotonic clock does, and runs a little faster or slower than others: two nodes
+never have the same.
 """
 import asyncio
 from asyncio import events
@@ -25,11 +26,13 @@ _TURNS_MAX = 10_000  # at one moment: somebody who is never content
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    def __init__(self, clock: Clock, name: str, *, starts_at: float) -> None:
+    def __init__(self, clock: Clock, name: str, *, starts_at: float, rate: float = 1.0) -> None:
+        """`rate`: seconds of this loop in a second of the world."""
         self.name = name
         self.is_dead = False
         self._clock = clock
-        self._offset_s = starts_at - clock.now
+        self._rate = rate
+        self._offset_s = starts_at - clock.now * rate
         self._time_least = 0.0  # a timer that is due finds its time come, however sums are rounded
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
@@ -79,7 +82,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                 heappop(self._timers)
             if not self._timers:
                 return
-            at = self._timers[0][0] - self._offset_s
+            at = self._moment(self._timers[0][0])
         at = max(at, self._paused_until, self._clock.now)
         if self._turn is not None:
             if self._turn.action is not None and self._turn.at <= at and at > self._paused_until:
@@ -97,7 +100,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         if self._turns[1] > _TURNS_MAX:
             raise Violation("comes to rest", f"{self.name} is busy again and again at {self._clock.now:.6f} s")
         timers = self._timers
-        while timers and timers[0][0] - self._offset_s <= self._clock.now:
+        while timers and self._moment(timers[0][0]) <= self._clock.now:
             when, _, timer = heappop(timers)
             if not timer.cancelled():
                 self._time_least = max(self._time_least, when)
@@ -118,7 +121,11 @@ class SimLoop(asyncio.AbstractEventLoop):
     # -- asyncio's side --------------------------------------------------------------------------------
 
     def time(self) -> float:
-        return max(self._clock.now + self._offset_s, self._time_least)
+        return max(self._clock.now * self._rate + self._offset_s, self._time_least)
+
+    def _moment(self, when: float) -> float:
+        """Of the world, in which it is that time here."""
+        return (when - self._offset_s) / self._rate
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None

@@ -47,7 +47,7 @@ class GroupHoldings(Holdings):
             self._note_absence(facts, now)
         for subscription in {id(facts.subscription): facts.subscription for facts in consumers}.values():
             for position, holders in subscription.holds.items():
-                if is_fragile(subscription.sent[position]) or self._is_claimed_twice(holders):
+                if is_fragile(subscription.sent[position]) or self._is_claimed_twice(holders, now):
                     for hold in holders.values():
                         hold.is_forfeited = True
 

@@ -273,8 +273,8 @@ class World:
 
 
 class Runnable(Protocol):
-    clock: Clock
-
+    @property
+    def clock(self) -> Clock: ...
     def run(self) -> Outcome: ...
 
 

@@ -46,6 +46,7 @@ class Around:
     disk: Callable[[str], SimDisk]  # a new one, by a name of its own
     tally: Callable[[str], None]
     bus: BusSettings
+    rates: Sequence[float]  # of clocks
 
 
 class Machine:
@@ -60,6 +61,7 @@ class Machine:
         self._around = around
         self._chance = chance
         self._skew_ms = 0.0
+        self._rate = around.rates[chance.randrange(len(around.rates))]
         self._groups = [g for g, members in group_members(config.cluster).items() if self.name in members]
         self._disks_made = 0
         self.disks: dict[str, SimDisk] = {}
@@ -87,8 +89,9 @@ class Machine:
         around.clients.dark.discard(self.host)
         self.is_open = False
         self.loop = NodeLoop(  # type: ignore[abstract]
-            around.clock, self.name, self.host, self._wires_of, starts_at=self._chance.randint(0, 1_000_000) / 8
-        )
+            around.clock, self.name, self.host, self._wires_of, starts_at=self._chance.randint(0, 1_000_000) / 8,
+            rate=self._rate,
+        )  # fmt: skip
         self.loop.set_exception_handler(partial(self._failed, self.loop))
         self.loop.call_soon(self._begin, self.loop)
 

@@ -30,10 +30,16 @@ class Shape:
 
 USUAL = Shape({"a": ("a1", "a2", "a3"), "b": ("b1", "b2", "b3")}, ("cm1", "cm2"), ("a1", "b1", "cm1"))
 
+LARGE = Shape(
+    {"a": ("a1", "a2", "a3"), "b": ("b1", "b2", "b3"), "c": ("c1", "c2", "c3", "c4", "c5")}, ("cm1", "cm2", "cm3"),
+    ("a1", "b1", "c1", "c2", "cm1"),
+)  # fmt: skip
+
 
 def draw_shape(chance: Random) -> Shape:
-    if chance.random() < 0.4:
-        return USUAL
+    drawn = chance.random()
+    if drawn < 0.4:
+        return USUAL if drawn < 0.3 else LARGE
     if chance.random() < 0.5:  # every node is everything
         nodes = tuple(f"n{number + 1}" for number in range(chance.choice((1, 2, 3, 5))))
         groups = {name: nodes[: chance.randint(1, len(nodes))] for name in "abc"[: chance.randint(1, 3)]}

@@ -214,9 +214,9 @@ class NodeLoop(SimLoop):
     """The loop of a node's process, on a machine that is on the network. `wires`: by the port that is listened on."""
 
     def __init__(
-        self, clock: Clock, name: str, host: str, wires: Callable[[int], Wires], *, starts_at: float
+        self, clock: Clock, name: str, host: str, wires: Callable[[int], Wires], *, starts_at: float, rate: float
     ) -> None:
-        super().__init__(clock, name, starts_at=starts_at)
+        super().__init__(clock, name, starts_at=starts_at, rate=rate)
         self.host = host
         self._wires = wires
 

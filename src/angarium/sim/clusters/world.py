@@ -43,6 +43,7 @@ _SETTLE_S_MAX = 60.0
 _LEAVE_S_MAX = 30.0
 _STOP_S_MAX = 10.0
 _LOOK_EVERY_S = 0.05
+UNEVEN = (1.0, 0.99, 1.01)  # rates of clocks, worse than real ones
 # A few hundred messages fill it, if somebody stands still.
 NARROW_BUS = BusSettings(
     datagram_bytes_max=512, ring_datagrams_low=30, ring_datagrams_high=60, ring_datagrams_max=240, window_datagrams=64,
@@ -61,7 +62,8 @@ class ClusterWorld(World):
         self.shape = shape or draw_shape(self.chance("shape"))
         self.clock = Clock(self.chance("clock"))
         self.trace = Trace(self.clock, is_read=is_traced)
-        self.ledger: GroupLedger = GroupLedger(self.clock, grace_s=settings.grace_s)
+        rates = UNEVEN if "clock-set" not in self.spared and self.chance("rates").random() < 0.3 else (1.0,)
+        self.ledger: GroupLedger = GroupLedger(self.clock, grace_s=settings.grace_s / max(rates))
         self.network = clients = Wires(self.clock, self.trace, self.chance("network"), settings.network)
         chance = self.chance("links")
         between = NetworkSettings(
@@ -77,10 +79,10 @@ class ClusterWorld(World):
         self._places: list[Place] = []
         self._observer: SimClient | None = None
         self._serial = count(1)
-        self._has_expiries = True
+        self._has_expiries = rates is not UNEVEN
         around = Around(
             self.clock, self.trace, clients, self.wires, self.air, self._witness, self._disk, self._count,
-            self.chance("bus").choice((BusSettings(), NARROW_BUS)),
+            self.chance("bus").choice((BusSettings(), NARROW_BUS)), rates,
         )  # fmt: skip
         in_doubt_s = self.chance("configuration").choice((0.2, 1.0, 3.0))
         self.machines = {
@@ -181,7 +183,7 @@ class ClusterWorld(World):
     def _run(self) -> Outcome:
         self.start()
         troubles = Troubles(self, self.chance("faults"), self.settings.faults, spared=self.spared)
-        self._has_expiries = "clock-set" not in troubles.kinds
+        self._has_expiries &= "clock-set" not in troubles.kinds
         self._settle_in()
         troubles.begin()
         self.run_for(self.settings.trouble_s)
