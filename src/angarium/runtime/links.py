@@ -198,6 +198,7 @@ class Links:
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BYTES))
         self._proven: dict[bytes, LinkConnection] = {}
         self._unproven: dict[LinkConnection, None] = {}
+        self._wanted: set[tuple[str, int]] = set()  # addresses to be dialled
         self._dialling: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._server: asyncio.Server | None = None
 
@@ -209,18 +210,17 @@ class Links:
 
     def dial(self, host: str, port: int) -> None:
         """Keep a connection to whoever is there, until `hang_up`."""
+        self._wanted.add((host, port))
         if (host, port) not in self._dialling:
             self._dialling[host, port] = asyncio.get_running_loop().create_task(self._keep(host, port))
 
     def hang_up(self, host: str, port: int) -> None:
         """Dial no more; a connection that is there stays."""
-        task = self._dialling.pop((host, port), None)
-        if task is not None:
-            task.cancel()
+        self._wanted.discard((host, port))
 
     async def _keep(self, host: str, port: int) -> None:
         loop, wait_s = asyncio.get_running_loop(), self.settings.redial_s_min
-        while True:
+        while (host, port) in self._wanted:
             try:
                 _, connection = await loop.create_connection(lambda: LinkConnection(self, dialer=True), host, port)
             except OSError:
@@ -232,6 +232,7 @@ class Links:
                     await self._while_linked(connection.incarnation)
             await asyncio.sleep(wait_s * (0.5 + self._jitter()))
             wait_s = min(wait_s * 2, self.settings.redial_s_max)
+        del self._dialling[host, port]
 
     async def _while_linked(self, incarnation: bytes) -> None:
         """Ours gave way to one that the other side dialled: there is no need for a second."""

@@ -104,6 +104,30 @@ def test_a_node_that_comes_back_is_found_again_under_its_new_incarnation() -> No
     asyncio.run(story())
 
 
+def test_who_is_hung_up_on_is_dialled_no_more_and_keeps_its_link() -> None:
+    async def story() -> None:
+        one, two = Node(1), Node(2)
+        async with running(one):
+            async with running(two):
+                one.links.dial("127.0.0.1", two.port)
+                await until(lambda: one.links.is_linked(two.me))
+                one.links.hang_up("127.0.0.1", two.port)
+                one.links.dial("127.0.0.1", two.port)  # it was out of the view for a moment
+                await asyncio.sleep(0.1)
+                assert one.happened == [("found", two.me, "node-2", "127.0.0.1", 9_002)], "there is no second link"
+                one.links.hang_up("127.0.0.1", two.port)
+            await until(lambda: not one.links._dialling)
+            again = Node(3)
+            again.port = await again.links.start("127.0.0.1", two.port)
+            await asyncio.sleep(0.2)
+            assert not one.links.is_linked(again.me)
+            one.links.dial("127.0.0.1", two.port)
+            await until(lambda: one.links.is_linked(again.me))
+            await again.links.close()
+
+    asyncio.run(story())
+
+
 def test_one_that_reads_nothing_blocks_and_then_is_refused() -> None:
     async def story() -> None:
         small = LinkSettings(output_bytes_low=1 << 16, output_bytes_high=1 << 18, output_bytes_max=1 << 20)

@@ -10,7 +10,7 @@ neighbours that have proven themselves.
 """
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 
 from angarium.core.bus import events as b
@@ -264,7 +264,8 @@ class ClusterNode:
                 self.front.serving(node, replica.number, replica.started_epoch)
             return
         told = services.encode(services.Serving(replica.number, replica.started_epoch))
-        self._bus.send_to(node, Service.SERVING, told)
+        if not self._bus.send_to(node, Service.SERVING, told):
+            self._bus.drop(node)  # it would never hear of it; told again when it is linked anew
 
     def _replica_numbered(self, number: int) -> ReplicaHost | None:
         return next((host for host in self.replicas.values() if host.number == number), None)
@@ -344,6 +345,7 @@ class ClusterNode:
         for record in change.nodes:
             if record.name > self.name:  # one of each two dials
                 self._bus.dial(*node_address(record.addresses[0], "address"))
+        self._hang_up(change.gone)
         for number in sorted(configuration.number for configuration in self.configurations.values()):
             self._change_channel(number)
         for record in change.gone:
@@ -353,6 +355,14 @@ class ClusterNode:
         if self.nodes.is_here and not was_here and self.front is not None:
             self.front.lost_all()  # what was sent meanwhile has gone nowhere
         self._check_entered()
+
+    def _hang_up(self, gone: Sequence[NodeRecord]) -> None:
+        """Voters are always looked for: through them whoever comes back is found."""
+        sought = {*voter_addresses(self._config.cluster).values()}
+        sought |= {node_address(record.addresses[0], "address") for record in self.nodes.view.values()}
+        for record in gone:
+            if (address := node_address(record.addresses[0], "address")) not in sought:
+                self._bus.hang_up(*address)
 
     def _change_channel(self, number: int) -> None:
         group = next(g for g, configuration in self.configurations.items() if configuration.number == number)
