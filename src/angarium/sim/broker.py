@@ -149,7 +149,7 @@ class Node:
         self._disk.commit_now(identity.operations)
         at_once = settings.answer_delay_s_max == 0.0
         self.bus = SimBus(
-            self._clock, self._trace, broker.chance, to_manager=self._on_bus,
+            self._clock, self._trace, broker.chance, to_manager=lambda event, _: self._on_bus(event),
             to_sessions=self._tell_cm if at_once else self._on_answer,
             delay_s_max=settings.bus_delay_s_max, answer_delay_s_max=settings.answer_delay_s_max,
         )  # fmt: skip

@@ -19,13 +19,13 @@ from angarium.core.wire.codec import FrameParser, encode
 from angarium.sim.clock import Clock
 from angarium.sim.trace import Trace
 
-_ENVELOPE = struct.Struct("<16sQ")
+_ENVELOPE = struct.Struct("<16sIQ")
 _FRAME_BYTES_MAX = 64 << 20
 
 
 class SimBus:
     def __init__(
-        self, clock: Clock, trace: Trace, chance: Random, *, to_manager: Callable[[FromSession], None],
+        self, clock: Clock, trace: Trace, chance: Random, *, to_manager: Callable[[FromSession, int], None],
         to_sessions: Callable[[FromBus], None], delay_s_max: float, answer_delay_s_max: float,
     ) -> None:  # fmt: skip
         self._clock = clock
@@ -67,10 +67,11 @@ class SimBus:
 
     # -- from sessions to destinations ---------------------------------------------------------------
 
-    def post(self, command: ToBus) -> None:
+    def post(self, command: ToBus, turn: int = 0) -> None:
         if self.is_severed:
             return
-        packed = _ENVELOPE.pack(command.session, command.destination) + encode(0, command.frame, command.payload)
+        head = _ENVELOPE.pack(command.session, turn, command.destination)
+        packed = head + encode(0, command.frame, command.payload)
         self._trace.mix(2, packed)
         waiting = self._queues.get(command.destination)
         if waiting is not None:
@@ -93,14 +94,14 @@ class SimBus:
             self._schedule(destination)
         else:
             del self._queues[destination]
-        session, _ = _ENVELOPE.unpack_from(packed)
+        session, turn, _ = _ENVELOPE.unpack_from(packed)
         (received,) = self._manager_parser.feed(memoryview(packed)[_ENVELOPE.size :])
-        self._to_manager(FromSession(session, destination, received.frame, received.payload))
+        self._to_manager(FromSession(session, destination, received.frame, received.payload), turn)
 
     # -- and back ------------------------------------------------------------------------------------
 
     def answer(self, command: ToSession) -> None:
-        packed = _ENVELOPE.pack(command.session, 0) + encode(0, command.frame, command.payload)
+        packed = _ENVELOPE.pack(command.session, 0, 0) + encode(0, command.frame, command.payload)
         self._trace.mix(3, packed)
         if self._answer_delay_s_max == 0.0:
             self._deliver_answer(packed)
@@ -121,6 +122,6 @@ class SimBus:
         self._deliver_answer(packed)
 
     def _deliver_answer(self, packed: bytes) -> None:
-        session, _ = _ENVELOPE.unpack_from(packed)
+        session, _, _ = _ENVELOPE.unpack_from(packed)
         (received,) = self._session_parser.feed(memoryview(packed)[_ENVELOPE.size :])
         self._to_sessions(FromBus(session, received.frame, received.payload))

@@ -94,12 +94,14 @@ class SimGroup:
         self.disk.crash(keeps_staged=keeps_staged)
         self._cluster.group_lost(self.number)
 
-    def heard(self, client_manager: bytes, event: mm.FromSession) -> None:
+    def heard(self, client_manager: bytes, event: mm.FromSession, turn: int) -> None:
         if self.manager is None:
             return
         before: list[mm.FromSession] | None = []
         if event.session != ANYBODY:
-            before = self._attendance.heard(client_manager, event.session, event.destination, event.frame)
+            before = self._attendance.heard(
+                client_manager, event.session, event.destination, event.frame, turn=turn
+            )
         for told in (*before, event) if before is not None else ():
             self._enter(partial(self.manager.frame, told))
 
@@ -190,8 +192,8 @@ class SimCluster:
         if fronts:
             self.around.chance.choice(fronts).answered(number, command)
 
-    def heard(self, number: int, client_manager: bytes, event: mm.FromSession) -> None:
-        self.groups[number].heard(client_manager, event)
+    def heard(self, number: int, client_manager: bytes, event: mm.FromSession, turn: int) -> None:
+        self.groups[number].heard(client_manager, event, turn)
 
     # -- connections ---------------------------------------------------------------------------------------
 
@@ -322,7 +324,7 @@ class SimFront:
             case cm.ToBus():
                 for posted in self._service.route(command):
                     if (bus := self._buses.get(posted.group)) is not None:
-                        bus.post(posted.command)
+                        bus.post(posted.command, self.manager.turn_of(command.session))
             case cm.CloseConnection(connection):
                 link = self._links.pop(connection, None)
                 self._parsers.pop(connection, None)

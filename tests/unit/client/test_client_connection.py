@@ -37,7 +37,11 @@ def test_a_resumed_session_keeps_its_identity() -> None:
     assert bench.told[-1] == events.ConnectionLost("a:4560: cut")
     bench.tick_to(1.0)
     bench.reach()
-    assert frames.SessionOpen(SESSION_ID) in bench.take_sent()
+    assert frames.SessionOpen(SESSION_ID, turn=1) in bench.take_sent()
+    bench.do(events.Disconnected("cut again, before it was answered"))
+    bench.tick_to(10.0)
+    bench.reach()
+    assert frames.SessionOpen(SESSION_ID, turn=2) in bench.take_sent()
 
 
 @pytest.mark.parametrize(

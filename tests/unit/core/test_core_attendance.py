@@ -35,6 +35,18 @@ def test_a_session_that_ended_is_forgotten() -> None:
     assert attendance.gone(ONE) == []
 
 
+def test_who_comes_late_with_an_earlier_turn_does_not_get_a_session_back() -> None:
+    """It stood still with what its client had sent before it went elsewhere: that would have been cut off."""
+    attendance = Attendance()
+    attendance.heard(ONE, SESSION, 7, OPEN, turn=1)
+    attendance.heard(OTHER, SESSION, 7, OPEN, turn=2)
+    assert attendance.heard(ONE, SESSION, 0, frames.Locate("q", DestinationKind.QUEUE), turn=1) is None
+    assert attendance.heard(ONE, SESSION, 7, OPEN, turn=1) is None
+    assert attendance.client_manager_of(SESSION) == OTHER
+    assert attendance.heard(ONE, SESSION, 7, OPEN, turn=3) == [FromSession(SESSION, 7, ENDED)]
+    assert attendance.client_manager_of(SESSION) == ONE
+
+
 def test_of_a_session_that_has_located_and_closed_something_nothing_is_left() -> None:
     """The message manager itself is told last: what was closed before is not told of the end."""
     attendance = Attendance()

@@ -433,6 +433,8 @@ def test_a_client_that_makes_a_new_session_of_the_number_may() -> None:
     ("answer", "code"),
     [
         (frames.SessionOpen(b"short"), "bad-frame"),
+        (frames.SessionOpen(turn=-1), "bad-frame"),
+        (frames.SessionOpen(turn=1 << 32), "bad-frame"),
         (frames.Hello(1, "", ""), "unexpected-frame"),
         (frames.SessionOpened(b"s" * 16), "unexpected-frame"),
         (frames.Deliver(1, 0), "unexpected-frame"),

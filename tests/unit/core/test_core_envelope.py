@@ -12,9 +12,9 @@ SESSION = b"s" * 16
 
 @pytest.mark.parametrize("payload", [b"", b"x" * 100_000])
 def test_a_frame_comes_out_as_it_went_in(payload: bytes) -> None:
-    parts = seal(3, 9, SESSION, 3 << 40 | 5, frames.Publish(4), payload)
+    parts = seal(3, 9, SESSION, 3 << 40 | 5, frames.Publish(4), payload, turn=7)
     assert len(parts) == (2 if payload else 1), "the payload is not copied"
-    assert open_envelope(b"".join(parts)) == Envelope(3, 9, SESSION, 3 << 40 | 5, frames.Publish(4), payload)
+    assert open_envelope(b"".join(parts)) == Envelope(3, 9, SESSION, 7, 3 << 40 | 5, frames.Publish(4), payload)
 
 
 def test_garbage_is_refused_with_a_code() -> None:
@@ -24,8 +24,8 @@ def test_garbage_is_refused_with_a_code() -> None:
     for _ in range(2_000):
         cut = whole[: chance.randrange(len(whole))]
         flipped = bytearray(whole)
-        flipped[chance.randrange(36, 60)] ^= 1 << chance.randrange(8)
-        for data in (cut, bytes(flipped), chance.randbytes(chance.randrange(100)), whole + whole[36:]):
+        flipped[chance.randrange(40, 64)] ^= 1 << chance.randrange(8)
+        for data in (cut, bytes(flipped), chance.randbytes(chance.randrange(100)), whole + whole[40:]):
             try:
                 open_envelope(data)
             except RemoteProtocolError as error:

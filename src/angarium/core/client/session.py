@@ -32,6 +32,7 @@ class SessionWindow:
         self.identity = b""
         self.closes_at: float | None = None  # a closing session gives up then
         self.is_ended = False
+        self._turn = 0  # how often it was resumed
         self._is_asked = False  # SessionOpen was sent on the present connection
         self._is_open = False  # ... and answered
         self._is_close_sent = False
@@ -48,7 +49,8 @@ class SessionWindow:
 
     def open(self, outlet: Outlet) -> None:
         self._is_asked = True
-        outlet.send(self.number, frames.SessionOpen(self.identity, self._transaction is not None))
+        self._turn += bool(self.identity)
+        outlet.send(self.number, frames.SessionOpen(self.identity, self._transaction is not None, self._turn))
 
     def disconnected(self, outlet: Outlet) -> None:
         self._is_asked = self._is_open = self._is_close_sent = False

@@ -5,7 +5,8 @@ it in its place, as of a connection that was cut off, so that what those session
 time, and their temporary destinations too.
 
 What is remembered goes with the session that it is about, or with its client manager. A session that another client
-manager has taken over belongs to that one, whatever the old one still says.
+manager has taken over belongs to that one, whatever the old one still says. Both may live, and what they say arrives in
+any order: the client counts its turns, and who comes with an earlier one comes late.
 """
 from dataclasses import dataclass, field
 
@@ -23,6 +24,7 @@ _OPENING = (
 @dataclass(slots=True)
 class _Attending:
     client_manager: bytes
+    turn: int  # with which it was opened there
     destinations: dict[int, None] = field(default_factory=dict)
     clients: dict[bytes, None] = field(default_factory=dict)  # connections that have said who they are in this session
     is_stalled: bool = False  # as its client manager says
@@ -50,19 +52,20 @@ class Attendance:
         ]
 
     def heard(
-        self, client_manager: bytes, session: bytes, destination: int, frame: Frame
+        self, client_manager: bytes, session: bytes, destination: int, frame: Frame, *, turn: int = 0
     ) -> list[FromSession] | None:
         """To be called with every frame: what the message manager has to be told before it. None: it is from a client
         manager that has lost the session to another, and void."""
         attending = self._sessions.get(session)
         before: list[FromSession] = []
         if attending is not None and attending.client_manager != client_manager:
-            if not isinstance(frame, _OPENING):
+            if not isinstance(frame, _OPENING) or turn < attending.turn:
                 return None
             before = self._ended(session)  # its client has come back elsewhere, before anybody missed it
             attending = None
         if attending is None:
-            attending = self._sessions[session] = _Attending(client_manager)
+            attending = self._sessions[session] = _Attending(client_manager, turn)
+        attending.turn = max(attending.turn, turn)
         if isinstance(frame, frames.SessionEnded) and not destination:
             attending.destinations.clear()  # told last: whatever it has closed before is over, too
         elif isinstance(frame, frames.SessionEnded):

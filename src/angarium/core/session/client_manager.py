@@ -42,6 +42,7 @@ from angarium.core.session.waiting import WaitingBytes
 from angarium.core.transaction.coordinator import passed_on
 from angarium.core.wire import frames
 from angarium.core.wire.codec import Received
+from angarium.core.wire.envelope import TURN_MAX
 
 CLIENT_CHARACTERS_MAX = 1_000  # of what a client calls itself
 _TURNED_AWAY_EVERY_S = 1.0  # between two reports of it
@@ -83,6 +84,11 @@ class ClientManager:
     @property
     def session_count(self) -> int:
         return len(self._sessions) - len(self._connections) + len(self._detached)
+
+    def turn_of(self, session: bytes) -> int:
+        """To be told with whatever is said of it to a message manager: see `core/destination/attendance.py`."""
+        known = self._sessions.get(session)
+        return 0 if known is None else known.turn
 
     def deadline(self) -> float | None:
         return self._heartbeat_at
@@ -173,8 +179,8 @@ class ClientManager:
         if not connection.greeted:
             return self._greet(connection, frame)
         match frame:
-            case frames.SessionOpen(identity, transacted):
-                return self._open_session(connection, number, identity, transacted)
+            case frames.SessionOpen():
+                return self._open_session(connection, number, frame)
             case frames.SessionClose():
                 return self._close_session(connection, number)
             case frames.Ping(ping):
@@ -284,9 +290,8 @@ class ClientManager:
 
     # -- sessions --------------------------------------------------------------------------------------
 
-    def _open_session(
-        self, connection: Connection, number: int, identity: bytes, transacted: bool
-    ) -> list[Command]:
+    def _open_session(self, connection: Connection, number: int, frame: frames.SessionOpen) -> list[Command]:
+        identity = frame.identity
         if number in connection.sessions:
             raise RemoteProtocolError("number-in-use", f"session {number} is open already")
         others = self._detached.count(connection.number) - self._detached.has(connection.number, number)
@@ -294,13 +299,15 @@ class ClientManager:
             raise RemoteProtocolError("too-many-sessions", f"connection has sessions_max {self._settings.sessions_max}")
         if identity and len(identity) != GLOBAL_ID_BYTES:
             raise RemoteProtocolError("bad-frame", f"session identity of {len(identity)} bytes")
+        if not 0 <= frame.turn <= TURN_MAX:
+            raise RemoteProtocolError("bad-frame", f"turn {frame.turn} of a session: 0 to {TURN_MAX:,}")
         commands = self._take_over(identity) if identity in self._sessions else []
         self._detached.take(connection.number, number)
         if (elsewhere := self._detached.find(identity)) is not None:
             self._detached.take(elsewhere.connection, elsewhere.number)
             commands.append(_taken(elsewhere.connection, elsewhere.number, identity))
         session = self._add_session(connection, number, identity or self._ids.next())
-        session.is_transacted = transacted
+        session.is_transacted, session.turn = frame.transacted, frame.turn
         session.stall(connection.stalled)
         commands.append(SendFrame(connection.number, number, frames.SessionOpened(session.identity)))
         return commands

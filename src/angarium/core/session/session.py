@@ -52,6 +52,7 @@ class Session:
         self.identity = identity
         self.client = client  # the identity of the connection
         self.is_transacted = False  # it publishes and settles by Commit alone
+        self.turn = 0  # how often it was resumed, as its client says
         self._has_spoken = False  # its client has sent something in it
         self._settings = settings
         self._ids = ids

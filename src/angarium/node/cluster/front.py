@@ -201,8 +201,9 @@ class FrontEnd:
         if serving is None:
             return
         parts = seal(
-            posted.group, serving[1], command.session, command.destination, command.frame, command.payload
-        )
+            posted.group, serving[1], command.session, command.destination, command.frame, command.payload,
+            turn=self.manager.turn_of(command.session),
+        )  # fmt: skip
         parts.insert(0, _ENVELOPE)
         waiting = self._blocked.get(posted.group)
         if waiting is None:

@@ -133,7 +133,9 @@ class ReplicaHost:
             return  # for an earlier message manager, whose sessions are being detached; or we are a backup
         before: list[mm.FromSession] | None = []
         if envelope.session != ANYBODY:
-            before = self._attendance.heard(incarnation, envelope.session, envelope.destination, envelope.frame)
+            before = self._attendance.heard(
+                incarnation, envelope.session, envelope.destination, envelope.frame, turn=envelope.turn
+            )
         if before is None:
             return
         event = mm.FromSession(envelope.session, envelope.destination, envelope.frame, envelope.payload)

@@ -58,6 +58,7 @@ class SessionOpen(Frame, frozen=True):
     kind = 10
     identity: bytes = b""  # empty: a new session; else the one to resume
     transacted: bool = False  # it sends and settles by Commit only
+    turn: int = 0  # how often it was resumed before, and now: what a client manager says of an earlier turn is void
 
 
 class SessionOpened(Frame, frozen=True):
