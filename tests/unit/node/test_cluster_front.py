@@ -1,6 +1,8 @@
 """The front of a node sends into a channel only what the channel takes; the rest waits, in order."""
 from random import Random
 
+import pytest
+
 from angarium.core.groups.records import Placement
 from angarium.core.session.destination_service import Posted
 from angarium.core.session.events import ToBus
@@ -80,3 +82,17 @@ def test_another_message_manager_gets_nothing_of_what_waited() -> None:
     channel.clock.run_until(2.0)
     channel.post(4)
     assert channel.sent == [1, 2, 4]
+
+
+def test_sessions_begin_anew_when_what_was_said_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the same message manager serves as before: it has missed something of our stream, and we do not know."""
+    front = Channel().front
+    begun: list[int] = []
+    monkeypatch.setattr(front, "_begin_anew", begun.append)
+    front.serving(NODE, GROUP, 1)
+    assert begun == []
+    front.serving(NODE, GROUP, 1, is_anew=True)
+    assert begun == [GROUP]
+    front.serving(b"m" * 16, GROUP, 2)
+    front.serving(NODE, GROUP, 1, is_anew=True)
+    assert begun == [GROUP, GROUP], "an earlier epoch is over"

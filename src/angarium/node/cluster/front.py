@@ -83,10 +83,10 @@ class FrontEnd:
         if self.service.groups:
             self._run(self.manager.handle(cm.GroupsKnown(self.service.groups), now=self._loop.time()))
 
-    def serving(self, node: bytes, group: int, epoch: int) -> None:
-        """The message manager of the group runs on that node, started in that epoch: from now on it hears us."""
-        known = self._serving.get(group)
-        if epoch < self._epochs_seen.get(group, 0) or (known is not None and known == (node, epoch)):
+    def serving(self, node: bytes, group: int, epoch: int, *, is_anew: bool = False) -> None:
+        """The message manager of the group runs on that node, started in that epoch: from now on it hears us.
+        `is_anew`: and may have missed what we said before."""
+        if epoch < self._epochs_seen.get(group, 0) or (self._serving.get(group) == (node, epoch) and not is_anew):
             return
         self._epochs_seen[group] = epoch
         self._serving[group] = (node, epoch)

@@ -251,19 +251,20 @@ class ClusterNode:
             self._bus.rejoin(channel, sender)
 
     def _stream_started(self, channel: int, sender: bytes) -> None:
-        """What this client manager says from now on is heard: let it know."""
+        """What this client manager says from now on is heard: let it know. What it said before may not have been, and
+        it may know nothing of that: one of us was out of the view for a moment."""
         replica = self._replica_numbered(channel)
         if replica is not None:
-            self._tell_serving(sender, replica)
+            self._tell_serving(sender, replica, is_anew=True)
 
-    def _tell_serving(self, node: bytes, replica: ReplicaHost) -> None:
+    def _tell_serving(self, node: bytes, replica: ReplicaHost, *, is_anew: bool = False) -> None:
         if replica.manager is None:
             return
         if node == self.identity.incarnation:
             if self.front is not None:
                 self.front.serving(node, replica.number, replica.started_epoch)
             return
-        told = services.encode(services.Serving(replica.number, replica.started_epoch))
+        told = services.encode(services.Serving(replica.number, replica.started_epoch, is_anew))
         if not self._bus.send_to(node, Service.SERVING, told):
             self._bus.drop(node)  # it would never hear of it; told again when it is linked anew
 
@@ -286,7 +287,7 @@ class ClusterNode:
                 self.front.answered(node, message + payload)
             case Service.SERVING if self.front is not None:
                 told = services.decode_serving(message)
-                self.front.serving(node, told.group, told.epoch)
+                self.front.serving(node, told.group, told.epoch, is_anew=told.is_anew)
             case Service.LOG_READS:
                 self._spawn(self._answer_log_read(node, *log_reads.asked_of(message)))
             case Service.LOG_PAGES if self.front is not None:

@@ -50,6 +50,7 @@ class Serving(msgspec.Struct, frozen=True, array_like=True):
 
     group: int
     epoch: int
+    is_anew: bool = False  # it hears the receiver from here on: what was said to it before may be lost
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True, tag="question"):
