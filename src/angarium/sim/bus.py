@@ -1,7 +1,8 @@
 """The bus between client manager and message manager, with every frame as the bytes that a real network would carry.
 
 Towards the message manager each destination has its own queue, as in `runtime/bus.py`: in order within a destination,
-in any order between them. Towards the client manager there is one queue. In one process it is always empty: frames
+in any order between them. Between machines (`in_order`) there is one queue for all of them, as the bus of a cluster
+keeps the order of each sender. Towards the client manager there is one queue. In one process it is always empty: frames
 arrive at once. With `answer_delay_s_max` they take their time, as they will between two machines.
 
 A message manager that dies alone takes with it what is on its way to it. What it has sent may still arrive, also after
@@ -26,7 +27,7 @@ _FRAME_BYTES_MAX = 64 << 20
 class SimBus:
     def __init__(
         self, clock: Clock, trace: Trace, chance: Random, *, to_manager: Callable[[FromSession, int], None],
-        to_sessions: Callable[[FromBus], None], delay_s_max: float, answer_delay_s_max: float,
+        to_sessions: Callable[[FromBus], None], delay_s_max: float, answer_delay_s_max: float, in_order: bool = False,
     ) -> None:  # fmt: skip
         self._clock = clock
         self._trace = trace
@@ -35,7 +36,8 @@ class SimBus:
         self._to_sessions = to_sessions
         self._delay_s_max = delay_s_max
         self._answer_delay_s_max = answer_delay_s_max
-        self._queues: dict[int, deque[bytes]] = {}
+        self._in_order = in_order
+        self._queues: dict[int, deque[bytes]] = {}  # by destination, or one
         self._answers: deque[bytes] = deque()
         self._manager_parser = FrameParser(frame_bytes_max=_FRAME_BYTES_MAX)
         self._session_parser = FrameParser(frame_bytes_max=_FRAME_BYTES_MAX)
@@ -73,28 +75,29 @@ class SimBus:
         head = _ENVELOPE.pack(command.session, turn, command.destination)
         packed = head + encode(0, command.frame, command.payload)
         self._trace.mix(2, packed)
-        waiting = self._queues.get(command.destination)
+        queue = 0 if self._in_order else command.destination
+        waiting = self._queues.get(queue)
         if waiting is not None:
             waiting.append(packed)
             return
-        self._queues[command.destination] = deque((packed,))
-        self._schedule(command.destination)
+        self._queues[queue] = deque((packed,))
+        self._schedule(queue)
 
-    def _schedule(self, destination: int) -> None:
+    def _schedule(self, queue: int) -> None:
         # Mostly quick; sometimes a destination is busy and its queue waits its turn.
         delay_s = self._delay_s_max * self._chance.random() ** 4
-        self._clock.after(delay_s, partial(self._serve, destination, self._severances))
+        self._clock.after(delay_s, partial(self._serve, queue, self._severances))
 
-    def _serve(self, destination: int, severances: int) -> None:
+    def _serve(self, queue: int, severances: int) -> None:
         if self._is_cut or severances != self._severances:
             return
-        waiting = self._queues[destination]
+        waiting = self._queues[queue]
         packed = waiting.popleft()
         if waiting:
-            self._schedule(destination)
+            self._schedule(queue)
         else:
-            del self._queues[destination]
-        session, turn, _ = _ENVELOPE.unpack_from(packed)
+            del self._queues[queue]
+        session, turn, destination = _ENVELOPE.unpack_from(packed)
         (received,) = self._manager_parser.feed(memoryview(packed)[_ENVELOPE.size :])
         self._to_manager(FromSession(session, destination, received.frame, received.payload), turn)
 

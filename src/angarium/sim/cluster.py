@@ -258,6 +258,7 @@ class SimFront:
             to_manager=partial(self._cluster.heard, number, self.incarnation),
             to_sessions=partial(self._from_bus, number),
             delay_s_max=settings.bus_delay_s_max, answer_delay_s_max=max(settings.answer_delay_s_max, 0.001),
+            in_order=True,
         )  # fmt: skip
 
     def group_lost(self, number: int) -> None:

@@ -99,6 +99,21 @@ def test_the_oldest_go_to_the_dead_message_queue() -> None:
     assert consumer.bodies == [b"2", b"3", b"4"]
 
 
+def test_what_was_too_much_when_the_broker_ended_goes_when_it_starts() -> None:
+    """Without waiting for more (trade, seed 44)."""
+    world = World()
+    queue = limited(world, messages_max=3, over_limit="oldest")
+    producer = world.producer(queue)
+    world.auto = False
+    producer.publish(*[b"%d" % n for n in range(5)])
+    assert world.complete_write()
+    world = world.restarted()
+    world.auto = True
+    world.run_disk()
+    assert world.describe("q")["messages"] == 3
+    assert world.describe("_DMQ")["messages"] == 2
+
+
 def test_what_somebody_holds_is_never_the_oldest() -> None:
     world = World()
     queue = limited(world, messages_max=2, over_limit="oldest")

@@ -88,6 +88,11 @@ class Destination:
         ahead = any(cursor > subscription.cursor_of(lane) for lane, cursor in stored.record.cursors.items())
         return self.state.subscription_puts(subscription) if ahead or subscription.changed_pages else []
 
+    def restored(self) -> list[Command]:
+        """What was under way when the broker ended goes on: what was to be buried, and what was too much."""
+        commands = self.dispatch.bury_restored()
+        return commands if self.record.over_limit == "block" else commands + self._keep_limits()
+
     def _take_up(self, subscription: Subscription) -> None:
         self.subscriptions.add(subscription)
         self.dispatch.prepare(subscription)

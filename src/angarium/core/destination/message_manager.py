@@ -110,7 +110,7 @@ class MessageManager:
             self.node_limits.note(destination)
             self._sweeper.note(destination, now)
             self.retainer.note(destination, now)
-            burials += destination.dispatch.bury_restored()
+            burials += destination.restored()
         commands: list[Command] = [self.write(operations, PendingWrite(), freeing=True)] if operations else []
         for damage in self.streams.restore(state.streams, state.stream_files, now=now):
             commands += self._stream_damaged(damage)
