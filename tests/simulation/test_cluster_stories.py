@@ -1,0 +1,74 @@
+"""What has gone wrong in whole clusters, told step by step: real nodes in virtual time, quiet but for what it says."""
+from dataclasses import replace
+
+import pytest
+
+from angarium.core.session.client_manager import ClientManager
+from angarium.sim.clusters.node import CLIENT_PORT, Machine
+from angarium.sim.clusters.shapes import Shape
+from angarium.sim.clusters.wires import Wires
+from angarium.sim.clusters.world import ClusterWorld
+from angarium.sim.messages import Violation
+from angarium.sim.sessions import SimConsumer
+from angarium.sim.world import draw_settings
+from tests.simulation.stories import consumer_in, link_of, producer_in, publish, settle_on_arrival
+
+ONE_COPY = Shape({"a": ("mm1",)}, ("cm1", "cm2"), ("mm1",))
+
+
+def quiet_cluster(shape: Shape = ONE_COPY) -> ClusterWorld:
+    world = ClusterWorld(1, replace(draw_settings(1), faults=(), grace_s=1.0), shape=shape)
+    world.start()
+    return world
+
+
+def wires_of(world: ClusterWorld) -> Wires:
+    """Between clients and nodes."""
+    assert isinstance(world.network, Wires)
+    return world.network
+
+
+def front_of(world: ClusterWorld, consumer: SimConsumer) -> Machine:
+    _, host = wires_of(world).hosts(link_of(consumer))
+    return next(machine for machine in world.machines.values() if machine.host == host)
+
+
+def attended_by(world: ClusterWorld, consumer: SimConsumer) -> bytes | None:
+    node = world.machines["mm1"].node
+    assert node is not None
+    return node.replicas["a"]._attendance.client_manager_of(consumer.session.identity)
+
+
+def move_away_from_one_that_stands_still(world: ClusterWorld) -> SimConsumer:
+    """Its client manager still has to read that the session opens something; then it goes on at another."""
+    consumer = consumer_in(world, "mover")
+    settle_on_arrival(consumer)
+    left = front_of(world, consumer)
+    left.pause(0.9)  # not long enough to be missed
+    consumer.session.consume("other")
+    world.run_for(0.05)
+    link_of(consumer).cut("cut", client_after_s=0.0, broker_after_s=0.3)
+    wires_of(world).unbind(left.host, CLIENT_PORT)  # it does not come back there
+    assert left.node is not None and left.loop is not None
+    old = left.node.identity.incarnation
+    world.run_until(lambda: attended_by(world, consumer) not in (None, old))
+    world.run_for(0.05)
+    assert left.loop.is_paused
+    world.run_for(3.0)
+    return consumer
+
+
+def test_a_client_manager_that_was_left_does_not_get_the_session_back() -> None:
+    world = quiet_cluster()
+    consumer = move_away_from_one_that_stands_still(world)
+    publish(world, producer_in(world), b"for who has moved")
+    world.run_until(lambda: len(consumer.received) == 1)
+
+
+def test_that_story_notices_when_turns_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClientManager, "turn_of", lambda manager, session: 0)
+    world = quiet_cluster()
+    consumer = move_away_from_one_that_stands_still(world)
+    publish(world, producer_in(world), b"for who has moved")
+    with pytest.raises(Violation, match="in time"):
+        world.run_until(lambda: len(consumer.received) == 1)
