@@ -125,6 +125,8 @@ class Connection:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        for session in list(self._sessions):
+            session.is_failing = error is not None
         leave(self.close, error)
 
 

@@ -42,6 +42,7 @@ class Session:
         self._sender = Sender(thread, session)
         self._listeners: list[Listener] = []
         self._turn = threading.Lock()  # of the listeners' callbacks
+        self.is_failing = False  # an exception ends it: what is being processed is not settled by that
 
     def __repr__(self) -> str:
         return f"<blocking.Session {self._session.number}, {'open' if self._session.is_usable else 'closed'}>"
@@ -286,6 +287,7 @@ class Session:
         async def close() -> None:
             deadline = self._thread.loop.time() + limit_s
             left_count = await self._sender.drained_within(limit_s)
+            self._session.is_failing = self.is_failing
             try:
                 await self._session.close(max(0.0, deadline - self._thread.loop.time()))
             except Unavailable as error:
@@ -301,6 +303,7 @@ class Session:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self.is_failing = error is not None
         leave(self.close, error)
 
 

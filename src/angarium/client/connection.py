@@ -127,6 +127,8 @@ class Connection:
         return await self.open()
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        for session in self._sessions.values():
+            session.is_failing = error is not None
         try:
             await self.close(None if error is None else LEAVING_TIMEOUT_S)
         except AngariumError as unfinished:

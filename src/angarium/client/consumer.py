@@ -220,6 +220,12 @@ class Consumer(Ready):
             for message in unwanted:
                 self.settle(message, Outcome.RETURN)
 
+    def end_taken(self, *, is_done: bool) -> None:
+        """At the end: where the application has no say, what it has taken is settled; or it goes back with the close,
+        since an exception says that it did not get through with it."""
+        if self.taken is not None and self.taken.settles_by_itself:
+            (self.taken.settle_all if is_done else self.taken.forget)()
+
     def set_prefetch_soon(self, prefetch: int) -> None:
         """`set_prefetch`, from wherever the application acknowledges."""
         self.set_prefetch(prefetch)
@@ -298,8 +304,7 @@ class Consumer(Ready):
         if error is None:
             await self.close()
             return
-        if self._taken is not None and self._taken.settles_by_itself:
-            self._taken.messages = []  # the application did not get through with it: it goes back
+        self.end_taken(is_done=False)
         try:
             await self.close(timeout_s=LEAVING_TIMEOUT_S)
         except AngariumError as unfinished:

@@ -219,6 +219,8 @@ class PatternConsumer(Ready):
         if error is None:
             await self.close()
             return
+        for consumer in self._consumers.values():
+            consumer.end_taken(is_done=False)
         try:
             await self.close(timeout_s=LEAVING_TIMEOUT_S)
         except AngariumError as unfinished:

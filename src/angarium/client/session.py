@@ -75,6 +75,7 @@ class Session(Sends):
         self._listeners: list[Listener] = []
         self._turn = asyncio.Lock()  # of the listeners' callbacks
         self._is_closing = False
+        self.is_failing = False  # an exception ends it: what is being processed is not settled by that
         self._error: AngariumError | None = None
         self._ended: asyncio.Future[None] = self.loop.create_future()
         self.driver.handle(events.OpenSession(number, self.is_transacted))
@@ -83,6 +84,7 @@ class Session(Sends):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self.is_failing = error is not None
         try:
             await self.close(None if error is None else LEAVING_TIMEOUT_S)
         except AngariumError as unfinished:
@@ -309,8 +311,7 @@ class Session(Sends):
                 await listener.stop(limit_s)
         if not self._is_closing and self._error is None:
             for consumer in self._consumers.values():
-                if consumer.taken is not None and consumer.taken.settles_by_itself:
-                    consumer.taken.settle_all()
+                consumer.end_taken(is_done=not self.is_failing)
                 consumer.give_back_ready()
                 consumer.flush_now()
             self._is_closing = True
