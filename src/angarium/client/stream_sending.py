@@ -66,6 +66,7 @@ class OutgoingStream:
         self._put = 0  # fragments
         self._stored = 0
         self._limit = 0
+        self._is_last_put = False
         self._is_over = False
         self._error: AngariumError | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -73,23 +74,34 @@ class OutgoingStream:
     # -- writing ---------------------------------------------------------------------------------
 
     async def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Add to the body; waits while the broker takes no more."""
-        self._check()
+        """Add to the body; waits while the broker takes no more. If that is cancelled, `bytes` says whether the data is
+        part of the body: all of it is, or nothing."""
+        self._check_unfinished()
         await self._until(lambda: self._fragment_bytes > 0)
+        await self._put_whole_fragments()  # of a write that was cancelled: else what waits here had no bound
         self.bytes += len(data)
-        rest = self._rest
-        rest += data
-        size = self._fragment_bytes
-        at = 0
-        while len(rest) - at >= size:
-            payload = bytes(memoryview(rest)[at : at + size])
-            at += size
+        self._rest += data
+        await self._put_whole_fragments()
+
+    async def _put_whole_fragments(self) -> None:
+        rest, size = self._rest, self._fragment_bytes
+        while len(rest) >= size:
             await self._room()
+            payload = bytes(memoryview(rest)[:size])
+            del rest[:size]  # in the same turn: whoever waits here may be cancelled
             self._put_fragment(payload, zlib.crc32(payload), is_last=False)
-        del rest[:at]
 
     async def write_from(self, source: Source) -> None:
-        """Everything that the source has."""
+        """Everything that the source has. If that is cancelled the stream is given up: what was read is not known."""
+        self._check_unfinished()
+        try:
+            await self._write_all(source)
+        except asyncio.CancelledError:
+            reason = f"the stream to '{self.destination}': reading its source was given up half-way; send it anew"
+            self._error = self._error or LocalProtocolError(reason)
+            raise
+
+    async def _write_all(self, source: Source) -> None:
         read = getattr(source, "read", None)
         if read is None:
             async for piece in _pieces(source):
@@ -125,10 +137,14 @@ class OutgoingStream:
     async def finish(self, options: Callable[[], Options | None] = lambda: None) -> Sending:
         """Wait until all of it is durable, and publish the message; `await` the result for its confirm."""
         self._check()
-        await self._room()
-        payload = bytes(self._rest)
-        self._rest.clear()
-        self._put_fragment(payload, zlib.crc32(payload), is_last=True)
+        if not self._is_last_put:  # else an earlier call was cancelled
+            await self._until(lambda: self._fragment_bytes > 0)
+            await self._put_whole_fragments()
+            await self._room()
+            payload = bytes(self._rest)
+            self._rest.clear()
+            self._is_last_put = True
+            self._put_fragment(payload, zlib.crc32(payload), is_last=True)
         await self._until(lambda: self._stored == self._put)
         self._is_over = True
         self.sending = self._desk.publish(self, stream_options(options(), self._identity, self.bytes))
@@ -154,6 +170,11 @@ class OutgoingStream:
             finally:
                 self._waiter = None
         self._check()
+
+    def _check_unfinished(self) -> None:
+        self._check()
+        if self._is_last_put:
+            raise LocalProtocolError(f"the stream to '{self.destination}' is being finished: nothing may follow")
 
     def _check(self) -> None:
         if self._error is not None:
