@@ -61,6 +61,15 @@ class Requester:
         for name in ("reply_to", "correlation_id"):
             if name in fields:
                 raise LocalProtocolError(f"request to '{name_of(destination)}': {name} is the request's own to choose")
+        try:
+            async with asyncio.timeout(timeout_s):  # all of it: opening the queue and sending may have to wait as well
+                return await self._answered(destination, body, fields)
+        except TimeoutError:
+            raise Unavailable(
+                f"request to '{name_of(destination)}': no reply within {timeout_s:g} s; it may have been done or not"
+            ) from None
+
+    async def _answered(self, destination: Destination, body: Body, fields: MessageFields) -> Message:
         replies = await self._open()
         if len(replies.waiting) >= REQUESTS_MAX:
             raise Unavailable(f"{REQUESTS_MAX:,} requests of this session wait for their reply; await some first")
@@ -70,11 +79,7 @@ class Requester:
         whole: MessageFields = {**fields, "reply_to": self._queue, "correlation_id": correlation}
         try:
             await self._session.send(destination, body, **whole)
-            return await asyncio.wait_for(future, timeout_s)
-        except TimeoutError:
-            raise Unavailable(
-                f"request to '{name_of(destination)}': no reply within {timeout_s:g} s; it may have been done or not"
-            ) from None
+            return await future
         finally:
             replies.waiting.pop(correlation, None)
 

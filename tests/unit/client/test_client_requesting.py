@@ -48,6 +48,44 @@ def test_a_request_without_a_reply_ends_in_time_and_a_late_one_harms_nobody(run:
     with_session(run, scenario)
 
 
+def test_the_time_of_a_request_covers_the_sending(run: Runner) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        await session.send("service", b"before")
+        server.broker.block("service", True)
+        server.write_all()
+        await until(lambda: session.is_blocked("service"))
+        with pytest.raises(angarium.Unavailable, match=r"no reply within 0\.05 s"):
+            await asyncio.wait_for(session.request("service", b"a", timeout_s=0.05), 5)
+        assert server.broker.log("service").end == 1, "it waits here"
+        server.broker.block("service", False)
+        server.write_all()
+        await session.flush()
+
+    with_session(run, scenario)
+
+
+def test_the_time_of_a_request_covers_the_opening_of_its_reply_queue_and_a_cut(run: Runner) -> None:
+    async def main() -> None:
+        async with serving() as server, angarium.connect(server.address) as connection:
+            session = connection.session()
+            server.is_mute = True
+            with pytest.raises(angarium.Unavailable, match=r"no reply within 0\.05 s"):
+                await asyncio.wait_for(session.request("service", b"a", timeout_s=0.05), 5)
+            server.is_mute = False
+            await server.stop()
+            await until(lambda: not connection.is_connected)
+            with pytest.raises(angarium.Unavailable):
+                await asyncio.wait_for(session.request("service", b"b", timeout_s=0.05), 5)
+            await server.start()
+            await until(lambda: connection.is_connected)
+            serving_them = asyncio.ensure_future(serve(session, 1))
+            assert (await session.request("service", b"c", timeout_s=5)).body == b"C"
+            await serving_them
+            await session.close()
+
+    run(main())
+
+
 def test_a_session_that_closes_ends_its_requests(run: Runner) -> None:
     async def main() -> None:
         async with serving() as server, angarium.connect(server.address) as connection:
