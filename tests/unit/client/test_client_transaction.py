@@ -200,3 +200,62 @@ def test_the_answer_to_an_earlier_sending_will_do_and_the_second_answer_is_ignor
     bench.receive(frames.Committed(1))
     assert len(bench.told_of(events.Committed)) == 1
     assert not bench.told_of(events.ConnectionFailed)
+
+
+# -- blocked destinations ----------------------------------------------------------------------------
+
+BLOCK = frames.Block(1, "destination-full", "the queue is full")
+
+
+def test_a_commit_is_held_while_one_of_its_producers_is_blocked(bench: Bench) -> None:
+    bench.do(events.OpenProducer(1, 2, "other", QUEUE))
+    bench.receive(frames.ProducerOpened(2, b"q" * 16, 0), BLOCK)
+    deliver(bench, 0, 1)
+    bench.clear()
+    bench.do(events.Commit(1, [(2, [gathered(b"x")]), (1, [gathered(b"y")])], [(1, [(0, 1)])]))
+    assert bench.take_sent() == []
+    bench.receive(frames.Unblock(1))
+    frame, _ = sent_commit(bench)
+    assert frame.number == 1
+    assert not bench.told_of(events.Aborted)
+
+
+def test_a_commit_that_publishes_nothing_there_is_not_held(bench: Bench) -> None:
+    deliver(bench, 0, 1)
+    bench.receive(BLOCK)
+    bench.clear()
+    commit(bench, settles=((0, 1),))
+    sent_commit(bench)
+
+
+def test_a_commit_that_was_sent_goes_again_also_to_a_blocked_destination(bench: Bench) -> None:
+    deliver(bench, 0, 1)
+    commit(bench, b"a", settles=((0, 1),))
+    bench.reconnect()
+    bench.receive(frames.ProducerOpened(1, PRODUCER_ID, 1), BLOCK)
+    bench.clear()
+    bench.receive(frames.ConsumerOpened(1))
+    frame, _ = sent_commit(bench)
+    assert frame.number == 1, "the broker may have done it: its answer is owed"
+
+
+def test_a_held_commit_can_be_withdrawn_and_one_that_was_sent_cannot(bench: Bench) -> None:
+    deliver(bench, 0, 1)
+    bench.receive(BLOCK)
+    bench.clear()
+    commit(bench, b"a", settles=((0, 1),))
+    bench.do(events.WithdrawCommit(1))
+    [aborted] = bench.told_of(events.Aborted)
+    assert aborted.code == "rolled-back"
+    assert bench.take_sent() == []
+    with pytest.raises(LocalProtocolError, match="nothing to withdraw"):
+        bench.do(events.WithdrawCommit(1))
+    bench.receive(frames.Unblock(1))
+    assert bench.take_sent() == []
+    commit(bench, b"b")
+    frame, [batch] = sent_commit(bench)
+    assert (frame.number, batch.first_sequence) == (1, 1), "the broker never heard of the other one"
+    with pytest.raises(LocalProtocolError, match="was sent"):
+        bench.do(events.WithdrawCommit(1))
+    bench.receive(frames.Committed(1))
+    assert bench.told[-1] == events.Committed(1)

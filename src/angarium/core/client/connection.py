@@ -110,7 +110,7 @@ class ConnectionMachine:
                 self._session(event.session).publish(event, outlet)
             case events.Settle():
                 self._session(event.session).settle(event, outlet)
-            case events.Commit():
+            case events.Commit() | events.WithdrawCommit():
                 self._session(event.session).commit(event, outlet)
             case events.Recover():
                 self._session(event.session).recover(event, outlet)

@@ -71,7 +71,7 @@ class ProducerWindow:
         self.confirmed = 0
         self.is_open = False  # on the present connection
         self._is_asked = False  # ProducerOpen is sent and not answered on the present connection
-        self._blocked = False
+        self.is_blocked = False  # the destination takes no more for now
         self._unconfirmed = unconfirmed
         self._sequence_next = 1  # of the next batch to be packed
         self._waiting: deque[Gathered] = deque()
@@ -152,7 +152,7 @@ class ProducerWindow:
             bool(self._waiting)
             and self.is_open
             and not self.doom
-            and not self._blocked
+            and not self.is_blocked
             and outlet.is_writable
             and len(self._in_flight) < IN_FLIGHT_MAX
         )
@@ -196,8 +196,8 @@ class ProducerWindow:
             self.identity = frame.identity
             outlet.tell(events.ProducerReady(self.session, self.number, frame.identity))
         self.is_open, self._is_asked = True, False
-        if self._blocked:  # the broker says it again if it still is
-            self._blocked = False
+        if self.is_blocked:  # the broker says it again if it still is
+            self.is_blocked = False
             outlet.tell(events.Unblocked(self.session, self.number))
         for item in self._in_flight:
             if item.last > frame.sequence:
@@ -238,13 +238,13 @@ class ProducerWindow:
 
     def on_block(self, frame: frames.Block, outlet: Outlet) -> None:
         self._check_open("Block")
-        self._blocked = True
+        self.is_blocked = True
         outlet.tell(events.Blocked(self.session, self.number, frame.code, frame.reason))
 
     def on_unblock(self, outlet: Outlet) -> None:
         self._check_open("Unblock")
-        if self._blocked:
-            self._blocked = False
+        if self.is_blocked:
+            self.is_blocked = False
             outlet.tell(events.Unblocked(self.session, self.number))
             self.pump(outlet)
 

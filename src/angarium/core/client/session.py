@@ -130,12 +130,16 @@ class SessionWindow:
         if self._is_open:
             consumer.open(outlet)
 
-    def commit(self, event: events.Commit, outlet: Outlet) -> None:
+    def commit(self, event: events.Commit | events.WithdrawCommit, outlet: Outlet) -> None:
+        transaction = self._check_transacted(type(event).__name__, True)
+        assert transaction is not None
+        if isinstance(event, events.WithdrawCommit):
+            transaction.withdraw(outlet)
+            self._close_if_drained(outlet)
+            return
         self._check_taking()
-        transaction = self._check_transacted("Commit", True)
         publishes = [(self._our_producer(number), list(parts)) for number, parts in event.publishes]
         settles = [(self._our_consumer(number), list(ranges)) for number, ranges in event.settles]
-        assert transaction is not None
         transaction.commit(publishes, settles, outlet)
 
     def recover(self, event: events.Recover, outlet: Outlet) -> None:

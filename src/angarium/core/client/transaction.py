@@ -1,11 +1,13 @@
 """The commit of one session: its sends and settlements leave as one frame, all or nothing.
 
     IDLE --Commit--> WAITING --all its producers and consumers are open--> SENT --Committed, Aborted--> IDLE
-                        ▲                                                    │
-                        └─────────────────── disconnected ───────────────────┘
+                      │ ▲                                                    │
+     WithdrawCommit ──┘ └─────────────────── disconnected ───────────────────┘
 
 - The batches are packed once, under sequences that follow those of the commit before. After a reconnection the same
   bytes go again under the same number, until there is an answer: the broker remembers the last number it committed.
+- While one of its producers is blocked, a commit that was never sent waits; meanwhile it can be withdrawn. One that
+  was sent goes again all the same: the broker may have done it, and its answer is owed.
 - Aborted: the sequences are given to the next commit, and the consumers still hold what they were to settle.
 - A producer or consumer that ends before the commit was ever sent aborts it here. Once it was sent only the broker
   knows, so it is sent again whatever has ended meanwhile.
@@ -57,11 +59,19 @@ class TransactionWindow:
         self._publishes, self._settles = publishes, settles
         self.pump(outlet)
 
+    def withdraw(self, outlet: Outlet) -> None:
+        """Undo a commit that the broker has not heard of."""
+        if not self._is_active:
+            raise LocalProtocolError(f"session {self._session}: no commit is under way: nothing to withdraw")
+        if self._was_sent:
+            raise LocalProtocolError(f"session {self._session}: commit {self._number} was sent: await its outcome")
+        self._abort("rolled-back", "it was withdrawn before it left", outlet)
+
     def disconnected(self) -> None:
         self._is_sent = False
 
     def pump(self, outlet: Outlet) -> None:
-        """Something has opened or ended: send the commit if nothing is in the way any more."""
+        """Something has opened, unblocked or ended: send the commit if nothing is in the way any more."""
         if not self._is_active or self._is_sent:
             return
         links: list[ProducerWindow | ConsumerWindow] = [producer for producer, _ in self._publishes]
@@ -69,8 +79,11 @@ class TransactionWindow:
         ended = next((link.end for link in links if link.end is not None), None)
         if ended is not None and not self._was_sent:
             self._abort(*ended, outlet)
-        elif all(link.is_open or link.end is not None for link in links):
+        elif all(link.is_open or link.end is not None for link in links) and (self._was_sent or self._is_free()):
             self._send(outlet)
+
+    def _is_free(self) -> bool:
+        return not any(producer.is_blocked for producer, _ in self._publishes)
 
     def _send(self, outlet: Outlet) -> None:
         if not self._was_sent:

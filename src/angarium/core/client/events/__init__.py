@@ -63,6 +63,7 @@ from angarium.core.client.events.sessions import (
     SessionReady,
     Sync,
     Synced,
+    WithdrawCommit,
 )
 from angarium.core.client.events.transport import (
     CloseTransport,
@@ -81,7 +82,7 @@ from angarium.core.client.stream_events import StreamNotice, StreamRequest
 Event = (
     Connected | Disconnected | FramesReceived | InputViolated | WritingPaused | WritingResumed | Tick
     | OpenConnection | CloseConnection | OpenSession | CloseSession | Sync | OpenProducer | Publish | CloseProducer
-    | OpenConsumer | SetPrefetch | Settle | Recover | Commit | CloseConsumer | Request
+    | OpenConsumer | SetPrefetch | Settle | Recover | Commit | WithdrawCommit | CloseConsumer | Request
     | OpenWatch | CloseWatch
     | StreamRequest
 )  # fmt: skip

@@ -38,6 +38,13 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class WithdrawCommit:
+    """Undo a commit that has not left, such as one that waits for a blocked destination. Ends in `Aborted`."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
 class SessionReady:
     """After each opening, also when it was resumed."""
 
