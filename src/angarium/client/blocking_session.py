@@ -123,9 +123,9 @@ class Session:
         """Wait until the destination takes messages; returns at once if it does."""
         self._thread.run(self._session.unblocked(destination), timeout_s, what=f"unblocking {destination}")
 
-    def on_blocked(self, callback: Callable[[str, str], None]) -> None:
+    def on_blocked(self, callback: Callable[[str, str], None]) -> Callable[[], None]:
         """As `angarium.Session.on_blocked`; called in a thread of the client's, so it has to be quick."""
-        self._session.on_blocked(callback)
+        return self._session.on_blocked(callback)
 
     def is_blocked(self, destination: Destination) -> bool:
         """The broker cannot take more for this destination now: what is sent waits."""

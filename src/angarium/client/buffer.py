@@ -6,11 +6,11 @@ ones.
 """
 import asyncio
 import time
-from collections.abc import Callable
 
 from angarium.client.destination import Destination, resolve
 from angarium.client.driver import Driver
 from angarium.client.ended import ended_error
+from angarium.client.flow import Flow
 from angarium.client.sending import Outbox
 from angarium.core.client import events
 from angarium.core.client.session import PRODUCERS_MAX
@@ -61,8 +61,7 @@ class SendBuffer:
         self._count = 0
         self._ended: list[Outbox] = []
         self._room_waiters: list[asyncio.Future[None]] = []
-        self._change_waiters: list[asyncio.Future[None]] = []
-        self.on_blocked: Callable[[str, str], None] | None = None  # destination, reason; empty: no longer
+        self.flow = Flow(driver.loop)
 
     @property
     def unconfirmed_count(self) -> int:
@@ -127,24 +126,11 @@ class SendBuffer:
 
     def _forget(self, outbox: Outbox) -> None:
         del self._producers[outbox.number]
+        self.flow.unblocked(outbox.destination, outbox.number)
         if self.outboxes.get(outbox.key) is outbox:
             del self.outboxes[outbox.key]
 
     # -- waiting ---------------------------------------------------------------------------------
-
-    async def change(self) -> None:
-        """Wait until some destination blocks or unblocks, or the session ends."""
-        if self.error is not None:
-            raise self.error
-        waiter: asyncio.Future[None] = self._driver.loop.create_future()
-        self._change_waiters.append(waiter)
-        await waiter
-
-    def _changed(self, outbox: Outbox, blocked: tuple[str, str] | None) -> None:
-        outbox.blocked = blocked
-        _wake_all(self._change_waiters)
-        if self.on_blocked is not None:  # by the loop, so that its error is not ours
-            self._driver.loop.call_soon(self.on_blocked, outbox.destination, ": ".join(blocked or ()))
 
     async def room(self) -> None:
         """Wait until the buffer is half empty."""
@@ -196,10 +182,11 @@ class SendBuffer:
                 self._freed(outbox, command.cost, command.count)
             case events.ProducerReady():
                 outbox.identity = command.identity
+                self.flow.wake()
             case events.Blocked():
-                self._changed(outbox, (command.code, command.reason))
+                self.flow.blocked(outbox.destination, outbox.number, command.code, command.reason)
             case events.Unblocked():
-                self._changed(outbox, None)
+                self.flow.unblocked(outbox.destination, outbox.number)
             case events.ProducerEnded():
                 what = f"destination '{outbox.destination}'"
                 error = ended_error(what, command.code, command.reason) or Unavailable(f"{what}: producer closed")
@@ -208,6 +195,7 @@ class SendBuffer:
     def on_ended(self, error: AngariumError) -> None:
         """The session is over: nothing more is sent."""
         self.error = error
+        self.flow.on_ended(error)
         self._dirty.clear()
         for outbox in list(self._producers.values()):
             self._end(outbox, error)
@@ -215,9 +203,6 @@ class SendBuffer:
 
     def _end(self, outbox: Outbox, error: AngariumError) -> None:
         self._forget(outbox)
-        if outbox.blocked is not None or self._change_waiters:
-            outbox.blocked = None
-            _wake_all(self._change_waiters)
         outbox.on_ended(error)
         self._freed(outbox, outbox.unconfirmed_cost, outbox.unconfirmed_count)
         self._ended.append(outbox)

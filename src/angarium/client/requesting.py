@@ -75,7 +75,8 @@ class Requester:
             raise Unavailable(f"{REQUESTS_MAX:,} requests of this session wait for their reply; await some first")
         assert self._queue is not None
         correlation = f"{self._queue.name}:{next(self._numbers)}"
-        future = replies.waiting[correlation] = self._session.loop.create_future()
+        future: asyncio.Future[Message] = self._session.loop.create_future()
+        replies.waiting[correlation] = future
         whole: MessageFields = {**fields, "reply_to": self._queue, "correlation_id": correlation}
         try:
             await self._session.send(destination, body, **whole)

@@ -63,8 +63,8 @@ class Outbox:
     """The gathering side of one producer. `room` below zero sends the caller to the session's slow path."""
 
     __slots__ = (
-        "_failures", "_forgotten", "_numbers", "_swept_at", "_waiters", "append", "blocked", "chunk_room",
-        "confirmed", "destination", "error", "gathered", "identity", "key", "loop", "number", "room", "sequence",
+        "_failures", "_forgotten", "_numbers", "_swept_at", "_waiters", "append", "chunk_room", "confirmed",
+        "destination", "error", "gathered", "identity", "key", "loop", "number", "room", "sequence",
         "unconfirmed_cost", "unconfirmed_count",
     )  # fmt: skip
 
@@ -76,7 +76,6 @@ class Outbox:
         self.identity = b""
         self.sequence = 0  # of the last message sent
         self.confirmed = 0
-        self.blocked: tuple[str, str] | None = None  # code and reason
         self.error: AngariumError | None = None  # ended: what is above `confirmed` failed with it
         self.gathered: Gathered | None = None  # of this turn
         self.append = list[bytes]().append  # of the gathered bodies

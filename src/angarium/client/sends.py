@@ -5,7 +5,7 @@ from collections.abc import AsyncIterable, Callable, Iterable
 from typing import Unpack
 
 from angarium.client.buffer import SendBuffer, SendCommand
-from angarium.client.destination import Destination
+from angarium.client.destination import Destination, name_of
 from angarium.client.fields import Body, MessageFields, encode_body, make_options
 from angarium.client.sending import Sending
 from angarium.client.stream_desk import StreamDesk
@@ -132,7 +132,8 @@ class Sends:
 
     def try_send(self, destination: Destination, body: Body, **fields: Unpack[MessageFields]) -> Sending | None:
         """`send`, unless the message would have to wait because the destination is blocked or the send buffer full:
-        then None, and nothing is sent."""
+        then None, and nothing is sent. Of a destination that the session has not sent to, nothing is known yet: such a
+        message is taken, unless `unblocked` was awaited before."""
         if self.is_blocked(destination):
             return None
         try:
@@ -147,19 +148,29 @@ class Sends:
         return self.blocked_reason(destination) != ""
 
     def blocked_reason(self, destination: Destination) -> str:
-        """Why what is sent to this destination waits; empty if it does not."""
-        outbox = self._outboxes.get(destination)
-        return ": ".join(outbox.blocked) if outbox is not None and outbox.blocked else ""
+        """Why what is sent to this destination waits; empty if it does not, or the session has not sent to it."""
+        return self._buffer.flow.reason(name_of(destination))
 
     async def unblocked(self, destination: Destination) -> None:
-        """Wait until the destination takes messages; returns at once if it does."""
+        """Wait until the destination takes messages; returns at once if it does. One that the session has not sent to
+        is opened for that."""
+        self.check_usable()
+        await self._answered(destination)
         while self.is_blocked(destination):
-            await self._buffer.change()
+            await self._buffer.flow.change()
 
-    def on_blocked(self, callback: Callable[[str, str], None]) -> None:
+    async def _answered(self, destination: Destination) -> None:
+        """Until the broker has said what it thinks of our sending there; raises what it refuses it with."""
+        outbox = self._outboxes.get(destination) or self._buffer.open(destination)
+        while not outbox.identity and outbox.error is None:
+            await self._buffer.flow.change()
+        if outbox.error is not None:
+            raise outbox.error
+
+    def on_blocked(self, callback: Callable[[str, str], None]) -> Callable[[], None]:
         """From now on call it in the event loop with destination and reason when one blocks, and with an empty reason
-        when it takes messages again."""
-        self._buffer.on_blocked = callback
+        when it takes messages again. Several may be registered; what is returned ends it."""
+        return self._buffer.flow.on_blocked(callback)
 
     def notify_sending(self, command: SendCommand) -> None:
         self._buffer.notify(command)

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 class Producer:
     """One destination that the session sends to, from its first transaction on."""
 
-    __slots__ = ("committed", "error", "identity", "number")
+    __slots__ = ("committed", "destination", "error", "identity", "number")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, destination: str) -> None:
         self.number = number
+        self.destination = destination
         self.identity = b""
         self.committed = 0  # sequence of the last message
         self.error: AngariumError | None = None  # it has ended
@@ -77,6 +78,7 @@ class TransactedSession(Session):
         self._staged_bytes = 0
         self._closing: dict[int, tuple[Consumer, bool]] = {}  # consumers closed in this transaction
         self._outcome: asyncio.Future[events.Committed | events.Aborted] | None = None  # of the commit under way
+        self._is_awaited = False  # ... somebody waits for it
         self._limits = connection.limits
         super().__init__(connection, number, close_timeout_s=close_timeout_s, consumer_type=consumer_type)
 
@@ -128,7 +130,7 @@ class TransactedSession(Session):
         if len(self._by_number) >= PRODUCERS_MAX:
             self._close_idle()
         self._producer_last += 1
-        producer = Producer(self._producer_last)
+        producer = Producer(self._producer_last, name)
         self.driver.handle(events.OpenProducer(self.number, producer.number, name, kind))
         self._producers[destination] = self._by_number[producer.number] = producer
         return producer
@@ -138,6 +140,7 @@ class TransactedSession(Session):
             if destination not in self._staged and producer.error is None:
                 self.driver.handle(events.CloseProducer(self.number, producer.number))
                 del self._producers[destination], self._by_number[producer.number]
+                self._buffer.flow.unblocked(producer.destination, producer.number)
                 return
         reason = f"session {self.number}: more than {PRODUCERS_MAX:,} destinations in one transaction; commit sooner"
         raise Rejected("transaction-too-long", reason)
@@ -148,11 +151,30 @@ class TransactedSession(Session):
 
     def notify_sending(self, command: SendCommand) -> None:
         producer = self._by_number.get(command.producer)
-        if producer is not None and isinstance(command, events.ProducerReady):
-            producer.identity = command.identity
-        elif producer is not None and isinstance(command, events.ProducerEnded):
-            del self._by_number[command.producer]
-            producer.error = ended_error(f"producer {command.producer}", command.code, command.reason)
+        if producer is None:
+            return
+        flow = self._buffer.flow
+        match command:
+            case events.ProducerReady():
+                producer.identity = command.identity
+                flow.wake()
+            case events.Blocked():
+                flow.blocked(producer.destination, producer.number, command.code, command.reason)
+            case events.Unblocked():
+                flow.unblocked(producer.destination, producer.number)
+            case events.ProducerEnded():
+                del self._by_number[command.producer]
+                what = f"destination '{producer.destination}'"
+                error = ended_error(what, command.code, command.reason) or Unavailable(f"{what}: producer closed")
+                producer.error = error
+                flow.unblocked(producer.destination, producer.number)
+
+    async def _answered(self, destination: Destination) -> None:
+        producer = self._producer(destination)
+        while not producer.identity and producer.error is None:
+            await self._buffer.flow.change()
+        if producer.error is not None:
+            raise producer.error
 
     # -- ending the transaction ------------------------------------------------------------------
 
@@ -166,7 +188,11 @@ class TransactedSession(Session):
         if self._outcome is None and not await self._begin_commit():
             return
         assert self._outcome is not None
-        outcome = await asyncio.shield(self._outcome)
+        self._is_awaited = True
+        try:
+            outcome = await asyncio.shield(self._outcome)
+        finally:
+            self._is_awaited = False
         self._outcome = None
         if isinstance(outcome, events.Aborted):
             await self._give_back()
@@ -174,7 +200,11 @@ class TransactedSession(Session):
         self._close_late()
 
     async def rollback(self) -> None:
-        """Forget what was sent; give back what was received: it comes again, in order and marked as redelivered."""
+        """Forget what was sent; give back what was received: it comes again, in order and marked as redelivered. A
+        commit that was cancelled while it waited, for a blocked destination or a connection, is undone as well."""
+        if self._outcome is not None and not self._outcome.done() and not self._is_awaited:
+            self.driver.handle(events.WithdrawCommit(self.number))  # raises if it has left
+            self._outcome = None
         self.check_usable()
         self._end_staged(Rejected("rolled-back", f"session {self.number}: the transaction was rolled back"))
         await self._give_back()

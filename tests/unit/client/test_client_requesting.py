@@ -300,6 +300,49 @@ def test_a_blocked_producer_hears_of_it_and_of_its_end(run: Runner) -> None:
     with_session(run, scenario)
 
 
+def test_a_destination_is_blocked_however_it_is_spelt(run: Runner) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        queue, heard, later = angarium.Queue("orders"), list[tuple[str, str]](), list[str]()
+        stop = session.on_blocked(lambda destination, reason: heard.append((destination, reason)))
+        session.on_blocked(lambda destination, reason: later.append(reason))
+        await session.send(queue, b"x")
+        await session.send("orders", b"x")
+        server.broker.block("orders", True)
+        server.write_all()
+        await until(lambda: session.is_blocked("orders"))
+        assert session.is_blocked(queue) and session.blocked_reason(queue) == session.blocked_reason("orders")
+        assert session.try_send(queue, b"y") is None and session.try_send("orders", b"y") is None
+        await until(lambda: len(later) == 1)
+        stop()
+        stop()
+        server.broker.block("orders", False)
+        server.write_all()
+        await session.unblocked(queue)
+        assert not session.is_blocked("orders")
+        await until(lambda: len(later) == 2)
+        full = "destination-full: the fake is full"
+        assert (heard, later) == ([("orders", full)], [full, ""]), "both are called, once for the name"
+
+    with_session(run, scenario)
+
+
+def test_a_destination_that_was_full_before_the_first_message_is_known_after_unblocked(run: Runner) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        server.broker.log("orders").blocked = True
+        assert not session.is_blocked("orders"), "nothing is known of it"
+        waiting = asyncio.ensure_future(session.unblocked("orders"))
+        await until(lambda: session.is_blocked("orders"))
+        assert session.try_send("orders", b"x") is None
+        assert not waiting.done()
+        server.broker.block("orders", False)
+        server.write_all()
+        await waiting
+        with pytest.raises(angarium.Rejected, match="QUEUE"):
+            await session.unblocked(angarium.Topic("orders"))
+
+    with_session(run, scenario)
+
+
 def test_try_send_does_not_wait_for_a_full_buffer(run: Runner) -> None:
     async def scenario(server: FakeServer, session: angarium.Session) -> None:
         server.broker.commits_by_itself = False

@@ -303,3 +303,57 @@ def test_messages_that_were_lost_abort_the_transaction(run: Runner) -> None:
         assert (settled(server), stored(server, "done")) == ([], [])
 
     with_transactions(run, scenario)
+
+
+# -- blocked destinations ----------------------------------------------------------------------------
+
+
+async def blocked(server: FakeServer, session: angarium.Session, is_blocked: bool) -> None:
+    server.broker.block("out", is_blocked)
+    server.write_all()
+    await until(lambda: session.is_blocked("out") is is_blocked)
+
+
+def test_a_blocked_destination_is_heard_of_and_the_commit_waits_for_it(run: Runner) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        heard: list[tuple[str, str]] = []
+        session.on_blocked(lambda destination, reason: heard.append((destination, reason)))
+        await session.unblocked("out")
+        await blocked(server, session, True)
+        assert session.blocked_reason(angarium.Queue("out")) == "destination-full: the fake is full"
+        assert session.try_send("out", b"a") is None
+        session.send("out", b"b")
+        committing = asyncio.ensure_future(session.commit())
+        await asyncio.sleep(0.02)
+        assert not committing.done() and server.broker.log("out").bodies() == []
+        with pytest.raises(angarium.LocalProtocolError, match="under way"):
+            await session.rollback()
+        await blocked(server, session, False)
+        await committing
+        assert server.broker.log("out").bodies() == [b"b"]
+        assert session.try_send("out", b"c") is not None
+        await session.commit()
+        assert heard == [("out", "destination-full: the fake is full"), ("out", "")]
+
+    with_transactions(run, scenario)
+
+
+def test_a_commit_that_waits_for_a_blocked_destination_can_be_given_up_and_rolled_back(run: Runner) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        await session.unblocked("out")
+        await blocked(server, session, True)
+        consumer = session.consume("orders")
+        first = await anext(consumer)
+        sending = session.send("out", b"a")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(session.commit(), 0.02)
+        await session.rollback()
+        with pytest.raises(angarium.Rejected, match="withdrawn"):
+            await sending
+        again = await anext(consumer)
+        assert (again.position, again.redelivered) == (first.position, True)
+        await session.commit()
+        await blocked(server, session, False)
+        assert server.broker.log("out").bodies() == []
+
+    with_transactions(run, scenario)

@@ -64,7 +64,9 @@ class TransactionWindow:
         if not self._is_active:
             raise LocalProtocolError(f"session {self._session}: no commit is under way: nothing to withdraw")
         if self._was_sent:
-            raise LocalProtocolError(f"session {self._session}: commit {self._number} was sent: await its outcome")
+            raise LocalProtocolError(
+                f"session {self._session}: commit {self._number} is under way, since it was sent; await its outcome"
+            )
         self._abort("rolled-back", "it was withdrawn before it left", outlet)
 
     def disconnected(self) -> None:
