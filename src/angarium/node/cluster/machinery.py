@@ -22,6 +22,9 @@ from angarium.runtime.listener import Listener, ListenerSettings
 from angarium.runtime.stream_disk import StreamDisk
 from angarium.store.stream_files import StreamFiles
 
+_PROBE_S_MAX = 1.0
+_PROBE_PAUSES_S = (0.0, 0.005, 0.02, 0.05, 0.1)
+
 
 class DiskLike(Protocol):
     def write(self, write: Write) -> None: ...
@@ -65,14 +68,17 @@ class ListenerLike(Protocol):
 
 
 async def _is_refused(host: str, port: int) -> bool:
-    """A process that is dead refuses connections, a node that is only cut off does not."""
-    try:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), 1.0)
-        writer.close()
-    except ConnectionRefusedError:
-        return True
-    except (OSError, TimeoutError):
-        return False
+    """A process that is dead refuses connections, a node that is only cut off does not. A dying process may have lost
+    its links, and still accept for a moment: so it is asked again."""
+    for pause_s in _PROBE_PAUSES_S:
+        await asyncio.sleep(pause_s)
+        try:
+            _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), _PROBE_S_MAX)
+            writer.close()
+        except ConnectionRefusedError:
+            return True
+        except (OSError, TimeoutError):
+            return False
     return False
 
 
