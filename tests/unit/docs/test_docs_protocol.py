@@ -4,9 +4,12 @@ from pathlib import Path
 
 import msgspec
 
-from angarium.core.wire.frames import FRAMES, Hello, SessionOpen
+from angarium.core.wire.batch import Batch, MessageColumns, pack
+from angarium.core.wire.codec import encode
+from angarium.core.wire.frames import FRAMES, Hello, Publish, SessionOpen
 from tests.unit.core.core_frames import EVERY_KIND, sample
 from tests.unit.core.core_node import HELLO, Node
+from tests.unit.docs import wire_fields
 
 ROOT = Path(__file__).parents[3]
 _ROW = re.compile(r"^\| (\d+) \| (\w+) \| (?:→|←|↔|bus) \|([^|\n]*)\|", re.MULTILINE)
@@ -23,6 +26,23 @@ def test_the_table_of_frames_is_that_of_the_code() -> None:
         kind: (frame.__name__, [f.name for f in msgspec.structs.fields(frame)]) for kind, frame in FRAMES.items()
     }
     assert documented == spoken
+
+
+def test_the_types_of_the_fields_are_those_of_the_code() -> None:
+    told = "docs/protocol/fields.md is out of date: python -m tests.unit.docs.wire_fields"
+    assert wire_fields.PAGE.read_text(encoding="utf-8") == wire_fields.page(), told
+
+
+def test_the_example_is_what_the_code_writes() -> None:
+    page = (ROOT / "docs/protocol/wire.md").read_text(encoding="utf-8")
+    example = page[page.index("## An example") : page.index("## Publishing")]
+    written = [
+        bytes.fromhex("".join(line[10:] for line in block.splitlines())) for block in example.split("```\n")[1::2]
+    ]
+    columns = MessageColumns(priorities=[4, 9])
+    batch = pack(bytes(range(16)), 1, 1_700_000_000_000, [b"hello", b"again"], columns)
+    assert written == [encode(0, Hello(1, "app", "docs")), encode(1, Publish(1), batch)]
+    assert Batch.parse(written[1][0x12:]).count == 2
 
 
 def test_what_a_client_may_send_is_documented_as_such() -> None:
