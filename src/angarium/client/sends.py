@@ -1,6 +1,7 @@
 """The sending half of a session."""
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Callable, Iterable
 from typing import Unpack
 
@@ -16,12 +17,12 @@ from angarium.core.errors import Unavailable
 _TURN_MESSAGES = 1_024  # sent by `send_many` before others may run
 
 
-class Sends:
+class Sends(ABC):
     streams: StreamDesk
 
+    @abstractmethod
     def check_usable(self) -> None:
         """Raise why the session takes no more requests, if so."""
-        raise NotImplementedError
 
     def __init__(self, buffer: SendBuffer) -> None:
         self._buffer = buffer
