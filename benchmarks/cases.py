@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import quantiles
 
-from benchmarks.processes import Broker, Role, cpu_s, free_port, rss_anonymous_bytes, rss_bytes
+from benchmarks.processes import Broker, Role, cpu_of_all_s, free_port, rss_anonymous_bytes, rss_bytes
 from benchmarks.systems.contract import System, Work
 
 WARM_UP_COUNT = 200  # latency samples that are not counted
@@ -27,7 +27,7 @@ class Throughput:
     elapsed_s: float
     publish_rate: float  # messages a second until the last was confirmed
     rate: float  # messages a second until the last was settled
-    cpu_us: float  # of the broker, for each message
+    cpu_us: float  # of the broker's processes, for each message
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,10 @@ def throughput(
             consumer.wait_ready()
             consumer.go()
             producer.wait_ready()
-            cpu_before_s = cpu_s(broker.pid)
+            cpu_before_s = cpu_of_all_s(broker.pid)
             producer.go()
             ended = float(consumer.result()["ended"])
-            cpu_after_s = cpu_s(broker.pid)
+            cpu_after_s = cpu_of_all_s(broker.pid)
             filled = producer.result()
     elapsed_s = ended - filled["started"]
     return Throughput(

@@ -44,6 +44,12 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def cpu_of_all_s(pid: int) -> float:
+    """Of a process and its children, and theirs, as far as they live."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return cpu_s(pid) + sum(cpu_of_all_s(int(child)) for child in children)
+
+
 def rss_bytes(pid: int) -> int:
     """Resident memory (VmRSS), which counts mapped file pages too."""
     return _status_kb(pid, "VmRSS:") * 1024

@@ -8,10 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cases import Backlog, Latency, Throughput
-from benchmarks.systems import SYSTEMS
+from benchmarks.systems import OURS, SYSTEMS
 
 RESULTS = Path(__file__).parent / "results"
-OURS = "ours"
 
 
 @dataclass(slots=True)
@@ -41,7 +40,7 @@ def sheets(results: Results) -> list[Sheet]:
 
 def _throughput(rows: Sequence[Throughput], body_bytes: int) -> Sheet:
     rows = [row for row in rows if row.body_bytes == body_bytes]
-    ours, peers = [r for r in rows if r.system == OURS], [r for r in rows if r.system != OURS]
+    ours, peers = [r for r in rows if r.system in OURS], [r for r in rows if r.system not in OURS]
     fastest = max((row.rate for row in ours), default=0.0)
     leanest = min((row.cpu_us for row in ours), default=0.0)
     lines = [
@@ -78,12 +77,12 @@ def _latency(rows: Sequence[Latency]) -> Sheet:
         )
         for row in rows
     ]
-    mine = next((row for row in rows if row.system == OURS), None)
+    mine = next((row for row in rows if row.system in OURS), None)
     figures: list[Callable[[Latency], float]] = [
         lambda row: row.confirm_p50_us, lambda row: row.confirm_p99_us,
         lambda row: row.receive_p50_us, lambda row: row.receive_p99_us,
     ]  # fmt: skip
-    for peer in (row for row in rows if mine and row.system != OURS):
+    for peer in (row for row in rows if mine and row.system not in OURS):
         assert mine is not None
         ratios = [_ratio(figure(mine), figure(peer)) for figure in figures]
         lines.append((f"ours / {SYSTEMS[peer.system].title}", "", *ratios))

@@ -1,6 +1,7 @@
 """`make bench`: our broker and its peers, one after the other on one machine, in one run.
 
     python -m benchmarks.run [--quick] [--only ours,nats,redis] [--case throughput,latency,backlog] [--repeat 3]
+    python -m benchmarks.run --copies 3 [...]   clusters of three, each message on all of them
 
 Figures go to standard output as tables, to benchmarks/results/ as JSON and, after a full run, to
 benchmarks/results/latest.md. A peer that is not installed is named and skipped.
@@ -16,13 +17,14 @@ from rich.console import Console
 from benchmarks import cases, report
 from benchmarks.conditions import conditions
 from benchmarks.processes import BenchmarkFailed
-from benchmarks.systems import SYSTEMS
+from benchmarks.systems import OURS, REPLICATED, SINGLE
 from benchmarks.systems.contract import System
 
 Figures = cases.Throughput | cases.Latency | cases.Backlog
 Measurement = tuple[str, Callable[[], Figures]]  # what it is, for people, and the work
 
 CASES = ("throughput", "latency", "backlog")
+CASES_REPLICATED = ("throughput", "latency")
 DATA = Path("var/bench")  # on the disk that a broker would use, never a tmpfs
 KIB = 1_024
 LATENCY_BODY_BYTES = KIB
@@ -42,7 +44,9 @@ class Scale:
 
 FULL = Scale({KIB: 1_000_000, 100: 3_000_000}, {KIB: 200_000, 100: 300_000}, 2_000, 10_000_000, 180.0)
 QUICK = Scale({KIB: 100_000, 100: 200_000}, {KIB: 20_000, 100: 20_000}, 300, 200_000, 60.0)
-SLOW_COUNT_FACTOR = {("nats", "publish"): 0.2}  # one fsync for each message: a fifth of the messages is enough
+SLOW_COUNT_FACTOR = {("nats", "publish"): 0.2, ("nats-3", "publish"): 0.1}  # one fsync for each message
+FULL_REPLICATED = Scale({KIB: 400_000}, {KIB: 100_000}, 1_000, 0, 180.0)
+QUICK_REPLICATED = Scale({KIB: 40_000}, {KIB: 10_000}, 200, 0, 120.0)
 
 
 def _measurements(systems: list[System], chosen: list[str], scale: Scale, data: Path) -> Iterator[Measurement]:
@@ -59,7 +63,7 @@ def _measurements(systems: list[System], chosen: list[str], scale: Scale, data: 
 
 
 def _throughput(system: System, variant: str, body_bytes: int, scale: Scale, data: Path) -> Measurement:
-    counts = scale.ours_count if system.name == report.OURS else scale.peer_count
+    counts = scale.ours_count if system.name in OURS else scale.peer_count
     count = int(counts[body_bytes] * SLOW_COUNT_FACTOR.get((system.name, variant), 1))
 
     def measure() -> Figures:
@@ -111,23 +115,28 @@ def _names(given: str, known: tuple[str, ...], option: str) -> list[str]:
 
 def _run(
     quick: Annotated[bool, typer.Option("--quick", help="Small counts: shows that it works, not how fast.")] = False,
-    only: Annotated[str, typer.Option(help="Systems, comma separated: ours, nats, redis.")] = "",
+    copies: Annotated[int, typer.Option(help="1: single brokers. 3: clusters with three copies (no backlog).")] = 1,
+    only: Annotated[str, typer.Option(help="Comma separated: ours, nats, redis; ours-3, nats-3, rabbit-3.")] = "",
     case: Annotated[str, typer.Option(help="Cases, comma separated: throughput, latency, backlog.")] = "",
     repeat: Annotated[int, typer.Option(min=1, help="Measure so often and keep the median (not the backlog).")] = 1,
     data: Annotated[Path, typer.Option(help="Directory for the brokers' data, on a real disk.")] = DATA,
 ) -> None:
-    names, chosen = _names(only, tuple(SYSTEMS), "--only"), _names(case, CASES, "--case")
+    if copies not in (1, 3):
+        raise typer.BadParameter(f"{copies} is neither 1 nor 3", param_hint="--copies")
+    known, cases_here = (SINGLE, CASES) if copies == 1 else (REPLICATED, CASES_REPLICATED)
+    names, chosen = _names(only, tuple(known), "--only"), _names(case, cases_here, "--case")
+    full, small = (FULL, QUICK) if copies == 1 else (FULL_REPLICATED, QUICK_REPLICATED)
     console, progress = Console(), Console(stderr=True)
     if not console.is_terminal:
         console = Console(width=160)  # a log file has room
     data.mkdir(parents=True, exist_ok=True)
-    missing = {name: SYSTEMS[name].missing() for name in names}
-    systems = [SYSTEMS[name] for name in names if not missing[name]]
+    missing = {name: known[name].missing() for name in names}
+    systems = [known[name] for name in names if not missing[name]]
     results = report.Results(conditions(systems, data))
     results.conditions["runs"] = f"{repeat}, the median is shown" if repeat > 1 else "1"
-    results.skipped = [f"{SYSTEMS[name].title}: {reason}" for name, reason in missing.items() if reason]
+    results.skipped = [f"{known[name].title}: {reason}" for name, reason in missing.items() if reason]
     failed = False
-    for label, measure in _measurements(systems, chosen, QUICK if quick else FULL, data):
+    for label, measure in _measurements(systems, chosen, small if quick else full, data):
         progress.print(label, highlight=False)
         try:
             figures = _median([measure() for _ in range(1 if "backlog" in label else repeat)])
@@ -144,7 +153,7 @@ def _run(
             case cases.Backlog():
                 results.backlog.append(figures)
     report.show(results, console)
-    everything = not quick and not only and not case and not failed
+    everything = copies == 1 and not quick and not only and not case and not failed
     progress.print(f"written to {report.save(results, latest=everything)}", highlight=False)
     if failed:
         raise typer.Exit(1)

@@ -14,10 +14,12 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gang import Member, gang_of
 from benchmarks.processes import Launch
 from benchmarks.systems.contract import Deadline, Filled, Ready, Received, Samples, Variant, Work, bodies
 
@@ -46,6 +48,7 @@ class JetStream:
         ),
     )
     fill_variant = "batch"
+    replicas = 1
 
     def missing(self) -> str:
         if importlib.util.find_spec("nats") is None:
@@ -59,13 +62,7 @@ class JetStream:
         return {"nats-server": server.stdout.split()[-1], "nats-py": importlib.metadata.version("nats-py")}
 
     def launch(self, data: Path, port: int) -> Launch:
-        settings = data / "nats.conf"
-        settings.write_text(
-            f'listen: "127.0.0.1:{port}"\n'
-            f'jetstream {{ store_dir: "{data}/jetstream", sync_interval: always, max_mem: 1G, max_file: 50G }}\n'
-            "max_pending: 1GB\n"  # a slow consumer is not cut off while we measure
-        )
-        return Launch([_server() or "nats-server", "-c", str(settings)], "Server is ready")
+        return Launch(_command(data, port), "Server is ready")
 
     async def prepare(self, work: Work) -> None:
         from nats.js import api
@@ -77,8 +74,9 @@ class JetStream:
             storage=api.StorageType.FILE,
             retention=api.RetentionPolicy.LIMITS,
             allow_atomic=True,
+            num_replicas=self.replicas,
         )
-        await connection.jetstream().add_stream(config)
+        await _persistently(lambda: connection.jetstream().add_stream(config))
         await connection.close()
 
     async def produce(self, work: Work, ready: Ready) -> Filled:
@@ -159,6 +157,50 @@ class JetStream:
                 if deadline.over:
                     raise
                 await asyncio.sleep(0.02)
+
+
+class JetStreamReplicated(JetStream):
+    name = "nats-3"
+    title = "NATS JetStream R3"
+    durability = "3 servers, 3 replicas, file storage, sync_interval: always"
+    replicas = 3
+
+    def launch(self, data: Path, port: int) -> Launch:
+        routes = [f"nats://127.0.0.1:{port + 10 + number}" for number in range(self.replicas)]
+        members = []
+        for number in range(self.replicas):
+            own = data / f"n{number + 1}"
+            own.mkdir()
+            cluster = f'name: bench, listen: "127.0.0.1:{port + 10 + number}", routes: {routes}'.replace("'", '"')
+            settings = f"server_name: n{number + 1}\ncluster {{ {cluster} }}\n"
+            members.append(Member(_command(own, port + number, settings), "Server is ready"))
+        return gang_of(members, data)
+
+
+def _command(data: Path, port: int, more: str = "") -> list[str]:
+    settings = data / "nats.conf"
+    settings.write_text(
+        f'listen: "127.0.0.1:{port}"\n'
+        f'jetstream {{ store_dir: "{data}/jetstream", sync_interval: always, max_mem: 1G, max_file: 50G }}\n'
+        "max_pending: 1GB\n"  # a slow consumer is not cut off while we measure
+        + more
+    )
+    return [_server() or "nats-server", "-c", str(settings)]
+
+
+async def _persistently(ask: Callable[[], Awaitable[Any]]) -> None:
+    """A cluster that has just elected its leader may not have all its servers yet."""
+    from nats.errors import Error
+
+    deadline = Deadline(CALL_S_MAX)
+    while True:
+        try:
+            await ask()
+            return
+        except Error:
+            if deadline.over:
+                raise
+            await asyncio.sleep(0.5)
 
 
 async def _connect(port: int) -> Any:

@@ -107,5 +107,16 @@ class Ours:
             return time.monotonic()
 
 
+class OursReplicated(Ours):
+    name = "ours-3"
+    title = "Angarium, 3 copies"
+    durability = "3 copies in processes of their own, fdatasync on each before a confirm; 1 client manager"
+
+    def launch(self, data: Path, port: int) -> Launch:
+        options = ["--data", str(data / "cluster"), "--base-port", str(port), "--cms", "1", "--groups", "1"]
+        command = [sys.executable, "-m", "angarium.cli.main", "cluster", "up", *options, "--copies", "3"]
+        return Launch(command, "ready")
+
+
 def _address(port: int) -> str:
     return f"angarium://127.0.0.1:{port}"
