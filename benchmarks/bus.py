@@ -37,7 +37,7 @@ class Program:
         self.me = number.to_bytes(16, "big")
         links = {0: BusLink("239.255.91.1", port, "127.0.0.1")}
         bus = BusSettings(datagram_bytes_max=datagram_bytes)
-        settings = ClusterBusSettings(links, sealed=sealed, bus=bus)
+        settings = ClusterBusSettings(links, sealed=sealed, fitted=False, bus=bus)
         identity = NodeIdentity("bench", b"only for measuring", f"n{number}", self.me)
         self.bus = ClusterBus(settings, identity, self.happened)
         self.got_bytes = 0

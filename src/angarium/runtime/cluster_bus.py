@@ -117,6 +117,8 @@ class ClusterBusSettings:
     datagram_port: int = 0
     # Without it nothing is protected: only to measure what that costs.
     sealed: bool = True
+    # Longer datagrams where all links take them.
+    fitted: bool = True
     bus: BusSettings = field(default_factory=BusSettings)
     tcp: LinkSettings = field(default_factory=LinkSettings)
     sockets: SocketSettings = field(default_factory=SocketSettings)
@@ -128,6 +130,7 @@ class SocketsLike(Protocol):
     @property
     def failures(self) -> int: ...
     def open_unicast(self, host: str, port: int = 0) -> int: ...
+    def mtu_of(self, link: BusLink) -> int: ...
     def open_link(self, number: int, link: BusLink, incarnation: bytes) -> None: ...
     def multicast(self, link: int, datagrams: list[bytes]) -> None: ...
     def unicast(self, address: Address, datagrams: list[bytes]) -> None: ...
@@ -156,12 +159,12 @@ class ClusterBus:
         self._loop = asyncio.get_running_loop()
         cluster = cluster_number(identity.cluster)
         boxes: Boxes = SealedBoxes(identity.secret, cluster) if settings.sealed else OpenBoxes()
+        self._sockets = sockets(settings.sockets, self._received, self._warn)
         self._machine = BusMachine(
             cluster=cluster, incarnation=identity.incarnation, boxes=boxes, jitter=jitter,
-            settings=settings.bus, links=tuple(settings.links),
+            settings=self._bus_settings(), links=tuple(settings.links),
         )  # fmt: skip
         self._bytes_by_chance, self._jitter = bytes_by_chance, jitter
-        self._sockets = sockets(settings.sockets, self._received, self._warn)
         self._links: Links | None = None
         self._addresses: dict[bytes, Address] = {}  # of neighbours, for unicast datagrams
         self._gathered: dict[int, list[Message]] = {}  # sent in this turn of the loop
@@ -173,6 +176,12 @@ class ClusterBus:
         self._running = False
         self._closed = False
         self.link_port = 0
+
+    def _bus_settings(self) -> BusSettings:
+        links, usual = self._settings.links.values(), self._settings.bus
+        if not self._settings.fitted or not links:
+            return usual
+        return usual.fitted(min(self._sockets.mtu_of(link) for link in links))
 
     async def start(self) -> None:
         settings, identity = self._settings, self._identity

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import ctypes
 import errno
+import fcntl
 import socket
 import struct
 from collections.abc import Callable
@@ -22,6 +23,7 @@ _IP_MULTICAST_ALL = 49
 _SEGMENTS_MAX = 64  # of one call, as the kernel has it …
 _SEGMENTED_BYTES_MAX = 65_000  # … and the bytes of an IP packet
 _SO_ATTACH_FILTER = 26
+_SIOCGIFADDR, _SIOCGIFMTU = 0x8915, 0x8921
 _INSTRUCTION = struct.Struct("=HBBI")
 _UDP_HEADER_BYTES = 8
 _READS_PER_TURN_MAX = 32
@@ -215,6 +217,18 @@ def interface_of(interface: str) -> tuple[bytes, int]:
         return bytes(4), socket.if_nametoindex(interface)
 
 
+def mtu_of(interface: str) -> int:
+    """The longest packet that it takes; 0 if there is no such interface now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("16s16x", name.encode())
+            with contextlib.suppress(OSError):  # it has no address, or has just gone
+                own = socket.inet_ntoa(fcntl.ioctl(asker, _SIOCGIFADDR, request)[20:24])
+                if interface in (name, own):
+                    return int(struct.unpack_from("i", fcntl.ioctl(asker, _SIOCGIFMTU, request), 16)[0])
+    return 0
+
+
 class BusSockets:
     """All of them; `received` is called with what one socket had in one turn."""
 
@@ -232,6 +246,9 @@ class BusSockets:
         self._unicast.socket.bind((host, port))
         self._listen(self._unicast)
         return int(self._unicast.socket.getsockname()[1])
+
+    def mtu_of(self, link: BusLink) -> int:
+        return mtu_of(link.interface)
 
     def open_link(self, number: int, link: BusLink, incarnation: bytes) -> None:
         """`incarnation`: our own, which we need not hear."""

@@ -1,6 +1,7 @@
 """Goal: whom multicast does not reach is found out and carried to, and only as long as that is so."""
 from angarium.core.bus.datagram import Kind
 from angarium.core.bus.events import (
+    BusSettings,
     DatagramsReceived,
     MembersChanged,
     NeighbourFound,
@@ -97,3 +98,22 @@ def test_probes_of_strangers_are_dropped() -> None:
         liar.tell(NeighbourFound(ME), 0.0)
         node.tell(DatagramsReceived(probes(liar)), 0.1)
     assert node.drops == {"stranger": 2, "forged": 2}
+
+
+def test_a_probe_of_a_link_is_as_long_as_the_longest_datagram() -> None:
+    """A neighbour whose interface takes less does not hear it, and is carried to."""
+    node = sender()
+    node.tell(Tick(), 0.5)
+    on_the_link, *to_ports = probes(node)
+    assert len(on_the_link) == BusSettings().datagram_bytes_max
+    assert all(len(datagram) < 100 for datagram in to_ports)
+
+
+def test_where_longer_datagrams_are_taken_there_are_fewer() -> None:
+    usual = BusSettings()
+    assert usual.fitted(0) is usual and usual.fitted(1_500) is usual
+    jumbo = usual.fitted(9_000)
+    assert jumbo.datagram_bytes_max == usual.fitted(65_536).datagram_bytes_max == 8_900
+    for name in ("window_datagrams", "ring_datagrams_max", "ack_every_datagrams", "progress_datagrams_min"):
+        before = getattr(usual, name) * usual.datagram_bytes_max
+        assert 0.8 * before < getattr(jumbo, name) * jumbo.datagram_bytes_max <= before, name

@@ -6,12 +6,21 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from angarium.core.bus.datagram import INCARNATION_AT
-from angarium.runtime.multicast import BusLink, MulticastLink, SocketSettings, UdpSocket, _run_length, interface_of
+from angarium.runtime.multicast import (
+    BusLink,
+    MulticastLink,
+    SocketSettings,
+    UdpSocket,
+    _run_length,
+    interface_of,
+    mtu_of,
+)
 
 
 def port() -> int:
@@ -103,3 +112,8 @@ def test_interfaces_are_named_or_addressed() -> None:
     with pytest.raises(OSError):
         interface_of("no-such-if")
     assert struct.calcsize("=4s4si") == 12
+
+
+def test_the_longest_packet_of_an_interface_is_asked_of_the_system() -> None:
+    assert mtu_of("lo") == mtu_of("127.0.0.1") == int(Path("/sys/class/net/lo/mtu").read_text())
+    assert mtu_of("no-such-interface") == 0

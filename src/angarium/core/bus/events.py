@@ -11,7 +11,7 @@ a channel sends on one of them, and listens on all.
 Events and commands are batches: an object for each loop turn, never for each message.
 """
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -190,10 +190,13 @@ Command = (
 
 # -- settings --------------------------------------------------------------------------------------
 
+_TUNNEL_BYTES = 100  # headers of IP and UDP, and of whatever else is around them
+_DATAGRAM_BYTES_WORTHWHILE = 8_900  # what a datagram costs is little for each byte then, and its loss not yet dear
 
 @dataclass(frozen=True, slots=True)
 class BusSettings:
-    # A datagram in all, header and tag included: fits an Ethernet frame with room for tunnels.
+    # A datagram in all, header and tag included: fits an Ethernet frame with room for tunnels. `fitted` has more where
+    # the network takes more.
     datagram_bytes_max: int = 1_400
     # Longest message: a client's longest frame and its envelope.
     message_bytes_max: int = (8 << 20) + (1 << 16)
@@ -253,3 +256,22 @@ class BusSettings:
             raise ConfigError("bus: datagram_bytes_max has to be in 256..65000")
         if not 0 < self.pace_bytes_per_s_min <= self.pace_bytes_per_s_first <= self.pace_bytes_per_s_max:
             raise ConfigError("bus: pace_bytes_per_s_min, _first and _max have to ascend")
+
+    def fitted(self, mtu_bytes: int) -> "BusSettings":
+        """For a network that takes longer datagrams: fewer of them, so that rings and windows hold as many bytes."""
+        size = min(mtu_bytes - _TUNNEL_BYTES, _DATAGRAM_BYTES_WORTHWHILE)
+        if size <= self.datagram_bytes_max:
+            return self
+
+        def as_many_bytes(datagrams: int) -> int:
+            return max(2, datagrams * self.datagram_bytes_max // size)
+
+        return replace(
+            self, datagram_bytes_max=size,
+            ring_datagrams_high=as_many_bytes(self.ring_datagrams_high),
+            ring_datagrams_low=as_many_bytes(self.ring_datagrams_low),
+            ring_datagrams_max=as_many_bytes(self.ring_datagrams_max),
+            window_datagrams=as_many_bytes(self.window_datagrams),
+            ack_every_datagrams=as_many_bytes(self.ack_every_datagrams),
+            progress_datagrams_min=as_many_bytes(self.progress_datagrams_min),
+        )  # fmt: skip

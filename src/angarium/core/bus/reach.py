@@ -87,7 +87,11 @@ class Reach:
 
     def probe(self, now: float) -> list[Command]:
         self._probe_at = now + self._settings.probe_s
-        commands: list[Command] = [Multicast(link, [self._voice.say(Probe(link))]) for link in self._links]
+        # As long as any datagram there: who hears it hears them all.
+        length = self._settings.datagram_bytes_max
+        commands: list[Command] = [
+            Multicast(link, [self._voice.say(Probe(link), length_min=length)]) for link in self._links
+        ]
         for node, neighbour in self._neighbours.items():
             commands.append(Unicast(node, [self._voice.say(Probe(UNICAST))]))
             commands += self._report(node, neighbour, now, always=True)

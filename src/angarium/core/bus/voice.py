@@ -6,6 +6,7 @@ must never come back.
 from angarium.core.bus.datagram import (
     CHANGING_HEADER,
     HEADER,
+    OVERHEAD_BYTES,
     STREAM_HEADER,
     TAG_BYTES,
     VERSION,
@@ -36,9 +37,11 @@ class Voice:
         header = self._data_header + CHANGING_HEADER.pack(sequence, self.view, len(body) + TAG_BYTES, sequence - floor)
         return header + self._box.seal(DATA, sequence, body, header)
 
-    def say(self, body: Body) -> bytes:
+    def say(self, body: Body, *, length_min: int = 0) -> bytes:
+        """Zeros behind the body make the datagram as long as it has to be."""
         self._said += 1
         plain = encode_body(body)
+        plain += bytes(max(0, length_min - OVERHEAD_BYTES - len(plain)))
         header = HEADER.pack(VERSION, kind_of(body), 0, self.channel, self._cluster, self.incarnation, self._said,
                              self.view, len(plain) + TAG_BYTES, 0)  # fmt: skip
         return header + self._box.seal(CONTROL, self._said, plain, header)

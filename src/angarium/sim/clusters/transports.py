@@ -252,6 +252,9 @@ class SimSockets:
         self._air.attach(self._loop.host, self._hear)
         return DATAGRAM_PORT
 
+    def mtu_of(self, link: BusLink) -> int:
+        return 1_500
+
     def open_link(self, number: int, link: BusLink, incarnation: bytes) -> None: ...
 
     def _hear(self, datagrams: list[bytes]) -> None:
