@@ -320,7 +320,7 @@ MUTATIONS: dict[Plant, int] = {  # with a seed that is known to catch it: looked
     overlook_divergence: 31,
     tell_written_before_all_have_acknowledged: 0,
     go_on_without_the_late: 7,
-    do_not_wait_for_one_that_joins: 120,
+    do_not_wait_for_one_that_joins: 246,
     admit_one_that_is_behind: 12,
     ignore_min_copies: 7,
     promote_one_that_is_behind: 7,

@@ -1,0 +1,161 @@
+"""Whole nodes on hosts in network namespaces, each with client manager and copy; applications on a host of theirs."""
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import angarium
+from tests.netns.netns_hosts import GROUP, Hosts
+from tests.process.process_broker import WAIT_S
+
+NODES = 3
+_CLIENTS_HOST = NODES
+_CLIENT_PORT, _LINK_PORT, _BUS_PORT = 4560, 4570, 4580
+_CLONE_NEWNET = 0x40000000
+
+
+class HostCluster:
+    def __init__(self, path: Path) -> None:
+        self.hosts = Hosts(NODES + 1)
+        self.names = [f"n{number + 1}" for number in range(NODES)]
+        self.addresses = [f"angarium://{address}:{_CLIENT_PORT}" for address in self.hosts.addresses[:NODES]]
+        self._path = path
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        for number in range(NODES):
+            folder = self._path / self.names[number]
+            folder.mkdir(parents=True)
+            (folder / "node.toml").write_text(self._configuration(number))
+            command = [*self.hosts.prefix(number), sys.executable, "-m", "angarium.cli.main", "node"]
+            with (folder / "log").open("ab") as log:
+                self._processes.append(
+                    subprocess.Popen([*command, "--config", str(folder / "node.toml")], stdout=log, stderr=log)
+                )
+        deadline = time.monotonic() + WAIT_S
+        for name, process in zip(self.names, self._processes, strict=True):
+            while not (self._path / name / "ready").exists():
+                assert process.poll() is None and time.monotonic() < deadline, self.log(name)
+                time.sleep(0.05)
+
+    def _configuration(self, number: int) -> str:
+        addresses = self.hosts.addresses
+        tables: dict[str, dict[str, object]] = {
+            "node": {
+                "name": self.names[number], "listen": f"{addresses[number]}:{_CLIENT_PORT}",
+                "data": str(self._path / self.names[number]),
+            },
+            "cluster": {
+                "name": "hosts", "secret": "only for this test, and long enough",
+                "listen": f"{addresses[number]}:{_LINK_PORT}",
+                "voters": [f"{name}={addresses[n]}:{_LINK_PORT}" for n, name in enumerate(self.names)],
+                "groups": [f"a: {' '.join(self.names)}"], "client_manager": True,
+                "bus": f"{GROUP}:{_BUS_PORT}", "bus_interface": "eth0",
+            },
+            "store": {"segment_bytes": 4 << 20},
+            "destination": {"resume_grace_s": 20.0},
+        }  # fmt: skip
+        lines: list[str] = []
+        for table, settings in tables.items():
+            lines += [f"[{table}]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items()), ""]
+        return "\n".join(lines)
+
+    def log(self, name: str) -> str:
+        return (self._path / name / "log").read_text(errors="replace")[-3_000:]
+
+    async def status(self) -> dict[str, Any]:
+        """As whichever client manager says that answers."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                try:
+                    async with angarium.connect(self.addresses) as connection:
+                        found: dict[str, Any] = (await connection.request("cluster.status", {})).result
+                        return found
+                except angarium.Unavailable:
+                    await asyncio.sleep(0.1)
+
+    async def primary(self) -> int:
+        nodes = (await self.status())["nodes"]
+        return next(self.names.index(node["name"]) for node in nodes if node["primary"])
+
+    async def until_in_sync(self, count: int = NODES) -> None:
+        nodes: list[dict[str, Any]] = []
+        deadline = time.monotonic() + WAIT_S
+        while sum(node["in_sync"] and bool(node["pid"]) for node in nodes) != count:
+            assert time.monotonic() < deadline, f"{count} in sync: {nodes}"
+            await asyncio.sleep(0.1)
+            nodes = (await self.status())["nodes"]
+
+    # -- the network -----------------------------------------------------------------------------------------
+
+    def cut(self, number: int, *others: int) -> None:
+        """That host hears nothing more of those, whatever it is."""
+        senders = ", ".join(self.hosts.addresses[other] for other in others)
+        self.hosts.lose(number, f"ip saddr {{ {senders} }}")
+
+    def heal(self) -> None:
+        for number in range(NODES):
+            self.hosts.heal(number)
+
+    def end(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 10
+        for process in self._processes:
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.hosts.end()
+
+    def run(self, scenario: Callable[[], Awaitable[None]]) -> None:
+        """On the applications' host: sockets of a thread are made in the thread's namespace."""
+        failures: list[BaseException] = []
+
+        def play() -> None:
+            try:
+                _enter(self.hosts.name(_CLIENTS_HOST))
+                asyncio.run(_awaited(scenario))
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=play)
+        thread.start()
+        thread.join()
+        if failures:
+            raise failures[0]
+
+
+async def _awaited(scenario: Callable[[], Awaitable[None]]) -> None:
+    await scenario()
+
+
+def _enter(namespace: str) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    descriptor = os.open(f"/var/run/netns/{namespace}", os.O_RDONLY)
+    try:
+        if library.setns(descriptor, _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), f"cannot enter the namespace {namespace}")
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def host_cluster(path: Path) -> Iterator[HostCluster]:
+    cluster = HostCluster(path)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.end()

@@ -1,0 +1,111 @@
+"""Goal: three hosts are one server, whatever the network between them does: it loses multicast, is cut one way,
+divides them into a majority and a minority or each from each, takes an interface away. Applications go on at the
+latest when it has healed: nothing confirmed is lost, nothing is doubled, order holds.
+
+Method: whole nodes in network namespaces, traffic from a fourth host (tests/process/process_traffic.py)."""
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.netns.netns_cluster import NODES, HostCluster, host_cluster
+from tests.netns.netns_hosts import why_not
+from tests.process.process_traffic import Traffic
+
+_WHY_NOT = why_not()
+pytestmark = pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT)
+CUT_S = 4.0  # longer than it takes to find out, and to find a successor
+
+
+def _run(path: Path, faults: Callable[[HostCluster, Traffic], Awaitable[None]]) -> None:
+    with host_cluster(path) as cluster:
+
+        async def scenario() -> None:
+            await cluster.until_in_sync()
+            await Traffic(cluster.addresses).run(lambda traffic: _watched(cluster, traffic, faults))
+
+        cluster.run(scenario)
+
+
+async def _watched(
+    cluster: HostCluster, traffic: Traffic, faults: Callable[[HostCluster, Traffic], Awaitable[None]]
+) -> None:
+    await traffic.more_confirmed(500)
+    await faults(cluster, traffic)
+    traffic.note_fault()
+
+
+@pytest.mark.parametrize("percent", (1, 5, 20))
+def test_multicast_is_lost(tmp_path: Path, percent: int) -> None:
+    async def faults(cluster: HostCluster, traffic: Traffic) -> None:
+        for number in range(NODES):
+            cluster.hosts.lose_multicast(number, percent)
+        await traffic.more_confirmed(3_000)
+        cluster.heal()
+        await cluster.until_in_sync()
+
+    _run(tmp_path, faults)
+
+
+def test_one_direction_is_cut(tmp_path: Path) -> None:
+    async def faults(cluster: HostCluster, traffic: Traffic) -> None:
+        primary = await cluster.primary()
+        cluster.cut(primary, (primary + 1) % NODES)
+        traffic.note_fault()
+        await asyncio.sleep(CUT_S)
+        cluster.heal()
+        await traffic.more_confirmed(1_000)
+        await cluster.until_in_sync()
+
+    _run(tmp_path, faults)
+
+
+@pytest.mark.parametrize("is_primary", (True, False), ids=("the primary", "a backup"))
+def test_one_is_cut_off_from_the_others(tmp_path: Path, is_primary: bool) -> None:
+    """It may still talk to applications, but it is no majority: what it cannot have agreed on it does not confirm."""
+
+    async def faults(cluster: HostCluster, traffic: Traffic) -> None:
+        alone = (await cluster.primary() + (0 if is_primary else 1)) % NODES
+        others = [number for number in range(NODES) if number != alone]
+        cluster.cut(alone, *others)
+        for number in others:
+            cluster.cut(number, alone)
+        traffic.note_fault()
+        await asyncio.sleep(CUT_S)
+        cluster.heal()
+        await traffic.more_confirmed(1_000)
+        await cluster.until_in_sync()
+
+    _run(tmp_path, faults)
+
+
+def test_each_is_cut_off_from_each(tmp_path: Path) -> None:
+    """There is no majority: nobody confirms anything, until there is one."""
+
+    async def faults(cluster: HostCluster, traffic: Traffic) -> None:
+        for number in range(NODES):
+            cluster.cut(number, *(other for other in range(NODES) if other != number))
+        traffic.note_fault()
+        await asyncio.sleep(CUT_S / 2)  # what was under way is done
+        before = traffic.confirmed_count
+        await asyncio.sleep(CUT_S)
+        assert traffic.confirmed_count == before, "confirmed by one that is alone"
+        cluster.heal()
+        await traffic.more_confirmed(1_000)
+        await cluster.until_in_sync()
+
+    _run(tmp_path, faults)
+
+
+def test_an_interface_goes_and_comes_back(tmp_path: Path) -> None:
+    async def faults(cluster: HostCluster, traffic: Traffic) -> None:
+        primary = await cluster.primary()
+        cluster.hosts.pull_out(primary)
+        traffic.note_fault()
+        await asyncio.sleep(CUT_S)
+        cluster.hosts.plug_in(primary)
+        await traffic.more_confirmed(1_000)
+        await cluster.until_in_sync()
+
+    _run(tmp_path, faults)

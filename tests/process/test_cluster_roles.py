@@ -1,0 +1,147 @@
+"""Goal: every role of a cluster can be paused, restarted, moved and short of disk under load, and applications go on:
+nothing confirmed is lost, nothing is doubled, order holds.
+Method: traffic through the public client, on real processes; see process_traffic.py."""
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+import angarium
+from tests.process.cluster_processes import Cluster, running_cluster
+from tests.process.process_broker import MIB, WAIT_S
+from tests.process.process_traffic import Traffic
+from tests.process.test_process_full_disk import mounted
+
+PAUSE_S = 3.0  # longer than it takes to be given up
+ROLES = ("client manager", "primary", "backup", "leader")
+
+
+async def _playing(cluster: Cluster, role: str) -> str:
+    """The name of a node that has the role now."""
+    primary = await cluster.primary_of("a")
+    match role:
+        case "client manager":
+            return "cm1"
+        case "primary":
+            return primary
+        case "backup":
+            return next(name for name in ("a3", "a2", "a1") if name != primary)
+    return str((await cluster.status())["leader"])
+
+
+def _run(cluster: Cluster, faults: Callable[[Traffic], Awaitable[None]]) -> None:
+    async def run() -> None:
+        await Traffic(cluster.addresses).run(faults)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role != "primary"])
+def test_whoever_is_paused_and_resumes_harms_nobody(tmp_path: Path, role: str) -> None:
+    """A primary: test_cluster_kill.py."""
+    with running_cluster(tmp_path) as cluster:
+
+        async def faults(traffic: Traffic) -> None:
+            await traffic.more_confirmed(500)
+            name = await _playing(cluster, role)
+            cluster.signal(name, signal.SIGSTOP)
+            traffic.note_fault()
+            await asyncio.sleep(PAUSE_S)
+            cluster.signal(name, signal.SIGCONT)
+            await traffic.more_confirmed(1_000)
+            await cluster.until_in_sync("a", 3)
+            traffic.note_fault()
+
+        _run(cluster, faults)
+
+
+def test_every_role_is_stopped_cleanly_and_started_again(tmp_path: Path) -> None:
+    """As in an upgrade, one after the other."""
+    with running_cluster(tmp_path) as cluster:
+
+        async def faults(traffic: Traffic) -> None:
+            for role in ROLES:
+                await traffic.more_confirmed(500)
+                name = await _playing(cluster, role)
+                cluster.signal(name, signal.SIGTERM)
+                process = cluster[name].process
+                assert process is not None
+                code = await asyncio.to_thread(process.wait, WAIT_S)
+                assert code == 0, f"{role} {name}: {cluster.log(name)[-2_000:]}"
+                traffic.note_fault()
+                await traffic.more_confirmed(500)
+                cluster.start(name)
+                await asyncio.to_thread(cluster.local.await_ready, cluster[name], time.monotonic() + WAIT_S)
+                await cluster.until_in_sync("a", 3)
+            traffic.note_fault()
+
+        _run(cluster, faults)
+
+
+def test_copies_and_primaries_are_moved_by_the_administrator(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+
+        async def ask(command: str, **arguments: str) -> None:
+            async with angarium.connect(cluster.addresses) as connection:
+                await connection.request(f"cluster.{command}", arguments)
+
+        async def faults(traffic: Traffic) -> None:
+            await traffic.more_confirmed(500)
+            primary = await cluster.primary_of("a")
+            successor = next(name for name in ("a1", "a2", "a3") if name != primary)
+            await ask("move-primary", group="a", node=successor)
+            await _until_primary(cluster, lambda name: name == successor)
+            await traffic.more_confirmed(500)
+            await ask("remove-copy", group="a", node=primary)
+            await cluster.until_in_sync("a", 2)
+            await traffic.more_confirmed(500)
+            await ask("add-copy", group="a", node=primary)
+            await cluster.until_in_sync("a", 3)
+            await ask("drain", node=successor)
+            await _until_primary(cluster, lambda name: name != successor)
+            traffic.note_fault()
+            await traffic.more_confirmed(500)
+            await ask("undrain", node=successor)
+            traffic.note_fault()
+
+        _run(cluster, faults)
+
+
+async def _until_primary(cluster: Cluster, is_so: Callable[[str], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not is_so(primary := await cluster.primary_of("a")):
+        assert time.monotonic() < deadline, f"{primary} is still primary"
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("role", ("primary", "backup"))
+def test_a_copy_without_room_loses_nothing_and_goes_on_when_there_is_some(tmp_path: Path, role: str) -> None:
+    (tmp_path / "cluster").mkdir()
+    name = {"primary": "a1", "backup": "a3"}[role]
+    with mounted(tmp_path / "cluster" / name), running_cluster(tmp_path) as cluster:
+        filler = tmp_path / "cluster" / name / "filler"
+
+        async def faults(traffic: Traffic) -> None:
+            await traffic.more_confirmed(500)
+            if role == "primary" and await cluster.primary_of("a") != name:
+                await _make_primary(cluster, name)
+            free = os.statvfs(filler.parent)
+            filler.write_bytes(bytes(max(0, free.f_bavail * free.f_frsize - MIB)))
+            traffic.note_fault()
+            await asyncio.sleep(PAUSE_S)
+            filler.unlink()
+            await traffic.more_confirmed(1_000)
+            await cluster.until_in_sync("a", 3)
+            traffic.note_fault()
+
+        _run(cluster, faults)
+
+
+async def _make_primary(cluster: Cluster, name: str) -> None:
+    async with angarium.connect(cluster.addresses) as connection:
+        await connection.request("cluster.move-primary", {"group": "a", "node": name})
+    await _until_primary(cluster, lambda primary: primary == name)
