@@ -6,7 +6,7 @@ from tests.process.process_traffic import EAGER
 
 
 async def drain(
-    address: str,
+    address: str | list[str],
     destination: angarium.Destination,
     *,
     durable: str | None = None,

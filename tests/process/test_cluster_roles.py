@@ -2,10 +2,10 @@
 nothing confirmed is lost, nothing is doubled, order holds.
 Method: traffic through the public client, on real processes; see process_traffic.py."""
 import asyncio
-import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,10 @@ import pytest
 import angarium
 from tests.process.cluster_processes import Cluster, running_cluster
 from tests.process.process_broker import MIB, WAIT_S
+from tests.process.process_bulk import BULK, BulkProducer, mounted
+from tests.process.process_drain import drain
+from tests.process.process_ledger import assert_same
 from tests.process.process_traffic import Traffic
-from tests.process.test_process_full_disk import mounted
 
 PAUSE_S = 3.0  # longer than it takes to be given up
 ROLES = ("client manager", "primary", "backup", "leader")
@@ -118,27 +120,51 @@ async def _until_primary(cluster: Cluster, is_so: Callable[[str], bool]) -> None
         await asyncio.sleep(0.1)
 
 
-@pytest.mark.parametrize("role", ("primary", "backup"))
-def test_a_copy_without_room_loses_nothing_and_goes_on_when_there_is_some(tmp_path: Path, role: str) -> None:
-    (tmp_path / "cluster").mkdir()
-    name = {"primary": "a1", "backup": "a3"}[role]
-    with mounted(tmp_path / "cluster" / name), running_cluster(tmp_path) as cluster:
-        filler = tmp_path / "cluster" / name / "filler"
+def test_a_backup_without_room_is_left_behind_and_comes_back_when_there_is_some(tmp_path: Path) -> None:
+    with _small_disk_of(tmp_path, "a3") as cluster:
+        filler = tmp_path / "cluster" / "a3" / "filler"
 
-        async def faults(traffic: Traffic) -> None:
-            await traffic.more_confirmed(500)
-            if role == "primary" and await cluster.primary_of("a") != name:
-                await _make_primary(cluster, name)
-            free = os.statvfs(filler.parent)
-            filler.write_bytes(bytes(max(0, free.f_bavail * free.f_frsize - MIB)))
-            traffic.note_fault()
-            await asyncio.sleep(PAUSE_S)
+        async def run() -> None:
+            if await cluster.primary_of("a") == "a3":
+                await _make_primary(cluster, "a1")
+            filler.write_bytes(bytes(20 * MIB))
+            async with angarium.connect(cluster.addresses) as connection, connection.session() as session:
+                producer = BulkProducer(session, 6_000)  # 24 MB
+                producer.start()
+                await producer.finished()
+            await cluster.until_in_sync("a", 2)
             filler.unlink()
-            await traffic.more_confirmed(1_000)
             await cluster.until_in_sync("a", 3)
-            traffic.note_fault()
+            assert_same((await drain(cluster.addresses, BULK, at_least=6_000)).bodies, producer.bodies)
 
-        _run(cluster, faults)
+        asyncio.run(run())
+
+
+def test_a_primary_without_room_blocks_producers_until_consumers_have_emptied_it(tmp_path: Path) -> None:
+    with _small_disk_of(tmp_path, "a1") as cluster:
+
+        async def run() -> None:
+            if await cluster.primary_of("a") != "a1":
+                await _make_primary(cluster, "a1")
+            async with angarium.connect(cluster.addresses) as connection, connection.session() as session:
+                producer = BulkProducer(session, 14_000)
+                producer.start()
+                assert (await producer.blocked()).startswith("disk-full: ")
+                assert producer.confirmed() < len(producer.bodies)
+                draining = drain(cluster.addresses, BULK, at_least=len(producer.bodies))
+                inbox, _ = await asyncio.gather(draining, producer.finished())
+            assert_same(inbox.bodies, producer.bodies)
+            assert inbox.disorders == []
+            await cluster.until_in_sync("a", 3)
+
+        asyncio.run(run())
+
+
+@contextmanager
+def _small_disk_of(path: Path, name: str) -> Iterator[Cluster]:
+    (path / "cluster").mkdir()
+    with mounted(path / "cluster" / name), running_cluster(path) as cluster:
+        yield cluster
 
 
 async def _make_primary(cluster: Cluster, name: str) -> None:

@@ -4,9 +4,8 @@ Method: data on a small tmpfs, which root may mount. What was confirmed is known
 stored shows after kill -9."""
 import asyncio
 import os
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -14,13 +13,10 @@ import pytest
 
 import angarium
 from tests.process.process_broker import MIB, WAIT_S, Broker, running, until_async
+from tests.process.process_bulk import BODY_BYTES, BULK, BulkProducer, mounted
 from tests.process.process_drain import drain
 from tests.process.process_ledger import assert_same, body_of
 from tests.process.process_traffic import EAGER, PATIENT
-
-_DISK_MIB = 48
-_BODY_BYTES = 4_000
-_QUEUE = angarium.Queue("bulk")
 
 
 @pytest.fixture
@@ -29,52 +25,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
-@contextmanager
-def mounted(path: Path) -> Iterator[Path]:
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small tmpfs needs root")
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_MIB}m", "tmpfs", str(path)]
-    done = subprocess.run(mount, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
-
-
-class BulkProducer:
-    """Sends more than the disk holds, and keeps every handle."""
-
-    def __init__(self, session: angarium.Session, count: int) -> None:
-        self.bodies = [body_of("bulk", number, _BODY_BYTES) for number in range(count)]
-        self.handles: list[angarium.Sending] = []
-        self._session = session
-
-    def start(self) -> None:
-        for body in self.bodies:
-            self.handles.append(self._session.send(_QUEUE, body))
-
-    def confirmed(self) -> int:
-        return sum(handle.done for handle in self.handles)
-
-    async def blocked(self) -> str:
-        session = self._session
-        await until_async(lambda: session.is_blocked(_QUEUE), lambda: f"blocked: {self.confirmed()} are confirmed")
-        return session.blocked_reason(_QUEUE)
-
-    async def finished(self) -> None:
-        await asyncio.wait_for(self._session.flush(), WAIT_S)
-        ids = [await handle for handle in self.handles]
-        assert len(ids) == len(set(ids)) == len(self.bodies)
-
-
 async def status(address: str) -> tuple[str, str]:
     """Why the node is blocked, and the destination."""
     async with angarium.connect(address) as connection:
         node = (await connection.request("node.status", {})).result
-        described = (await connection.request("destination.describe", {"name": _QUEUE.name})).result
+        described = (await connection.request("destination.describe", {"name": BULK.name})).result
         return node["blocked"], described["blocked"]
 
 
@@ -92,11 +47,11 @@ def test_a_full_disk_blocks_producers_until_consumers_have_emptied_it(tmp_path: 
             assert "disk-blocked" in broker.log()
             assert producer.confirmed() == confirmed, "nothing is confirmed while nothing can be stored"
             # A consumer that comes only now finds all of it, and makes the room for the rest.
-            draining = drain(broker.address, _QUEUE, at_least=len(producer.bodies))
+            draining = drain(broker.address, BULK, at_least=len(producer.bodies))
             inbox, _ = await asyncio.gather(draining, producer.finished())
             assert_same(inbox.bodies, producer.bodies)
             assert inbox.disorders == []
-            assert not session.is_blocked(_QUEUE)
+            assert not session.is_blocked(BULK)
             assert await status(broker.address) == ("", "")
             assert "disk-unblocked" in broker.log()
 
@@ -110,7 +65,7 @@ def test_producers_go_on_when_somebody_else_makes_room(tmp_path: Path, small_dis
 
     async def run() -> None:
         async with angarium.connect(broker.address) as connection, connection.session() as session:
-            await session.send(_QUEUE, body_of("first", 0, _BODY_BYTES))
+            await session.send(BULK, body_of("first", 0, BODY_BYTES))
             _fill(filler, small_disk, leave_bytes=2 * MIB)
             producer = BulkProducer(session, 5_000)  # 20 MB
             producer.start()
@@ -118,9 +73,9 @@ def test_producers_go_on_when_somebody_else_makes_room(tmp_path: Path, small_dis
             assert producer.confirmed() < len(producer.bodies)
             filler.unlink()
             await producer.finished()
-            assert not session.is_blocked(_QUEUE)
-            inbox = await drain(broker.address, _QUEUE, at_least=1 + len(producer.bodies))
-            assert_same(inbox.bodies, [body_of("first", 0, _BODY_BYTES), *producer.bodies])
+            assert not session.is_blocked(BULK)
+            inbox = await drain(broker.address, BULK, at_least=1 + len(producer.bodies))
+            assert_same(inbox.bodies, [body_of("first", 0, BODY_BYTES), *producer.bodies])
 
     with running(tmp_path, data=small_disk / "data") as broker:
         asyncio.run(run())
@@ -139,7 +94,7 @@ def test_a_blocked_broker_can_be_stopped(tmp_path: Path, small_disk: Path) -> No
             assert "none of them was confirmed" in broker.log()
             await asyncio.to_thread(broker.start)
             await _assert_stored(broker, confirmed)
-            draining = drain(broker.address, _QUEUE, at_least=len(producer.bodies))
+            draining = drain(broker.address, BULK, at_least=len(producer.bodies))
             inbox, _ = await asyncio.gather(draining, producer.finished())
             assert_same(inbox.bodies, producer.bodies)
             return confirmed
@@ -169,7 +124,7 @@ def test_a_broker_killed_on_a_full_disk_starts_there_and_has_what_it_confirmed(
                 await until_async(lambda: connection.is_connected, "the producer is back")
                 await _assert_stored(broker, confirmed)
             await producer.blocked()
-            draining = drain(broker.address, _QUEUE, at_least=len(producer.bodies))
+            draining = drain(broker.address, BULK, at_least=len(producer.bodies))
             inbox, _ = await asyncio.gather(draining, producer.finished())
             assert_same(inbox.bodies, producer.bodies)
 
@@ -181,7 +136,7 @@ def test_a_broker_killed_on_a_full_disk_starts_there_and_has_what_it_confirmed(
 async def _assert_stored(broker: Broker, count: int) -> None:
     """What was confirmed before is there: by number now, by hash once it is drained."""
     async with angarium.connect(broker.address) as connection:
-        described = (await connection.request("destination.describe", {"name": _QUEUE.name})).result
+        described = (await connection.request("destination.describe", {"name": BULK.name})).result
         assert described["messages"] >= count, described
 
 
@@ -204,10 +159,10 @@ def test_confirmed_messages_survive_a_kill_on_a_full_disk_without_their_producer
         confirmed = asyncio.run(fill())
         assert len(confirmed) > 1_000
         broker.start()
-        inbox = asyncio.run(drain(broker.address, _QUEUE))
+        inbox = asyncio.run(drain(broker.address, BULK))
     # Some more may be there: written, and killed before the confirm left.
     assert inbox.bodies[: len(confirmed)] == confirmed
-    assert inbox.bodies == [body_of("bulk", number, _BODY_BYTES) for number in range(len(inbox.bodies))]
+    assert inbox.bodies == [body_of("bulk", number, BODY_BYTES) for number in range(len(inbox.bodies))]
 
 
 def test_a_producer_that_was_idle_when_the_disk_filled_up_is_unblocked_as_well(
@@ -219,8 +174,8 @@ def test_a_producer_that_was_idle_when_the_disk_filled_up_is_unblocked_as_well(
 
     async def run() -> None:
         async with angarium.connect(broker.address) as connection, connection.session() as session:
-            await session.send_many(_QUEUE, [body_of("p", number, 500) for number in range(1_500)])
-            consumer = session.consume(_QUEUE, prefetch=1_500)
+            await session.send_many(BULK, [body_of("p", number, 500) for number in range(1_500)])
+            consumer = session.consume(BULK, prefetch=1_500)
             held: list[angarium.Message] = []
             while len(held) < 1_500:
                 held += await consumer.receive_batch(1_500, timeout_s=WAIT_S)
@@ -228,12 +183,12 @@ def test_a_producer_that_was_idle_when_the_disk_filled_up_is_unblocked_as_well(
             for message in held[1::2]:  # holes: nothing of the log can be freed
                 message.settle()
                 await session.sync()
-                if session.is_blocked(_QUEUE):
+                if session.is_blocked(BULK):
                     break
-            assert session.is_blocked(_QUEUE), "the journal was meant to fill up"
+            assert session.is_blocked(BULK), "the journal was meant to fill up"
             filler.unlink()
-            await until_async(lambda: not session.is_blocked(_QUEUE), "the producer is told to go on", timeout_s=5)
-            await asyncio.wait_for(session.send(_QUEUE, b"after"), WAIT_S)
+            await until_async(lambda: not session.is_blocked(BULK), "the producer is told to go on", timeout_s=5)
+            await asyncio.wait_for(session.send(BULK, b"after"), WAIT_S)
 
     with running(tmp_path, {"store.segment_bytes": MIB}, data=small_disk / "data") as broker:
         asyncio.run(run())

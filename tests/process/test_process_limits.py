@@ -16,9 +16,9 @@ from angarium.core.wire import frames
 from angarium.core.wire.codec import encode
 from angarium.core.wire.frames import DestinationKind, Outcome
 from tests.process.process_broker import MIB, WAIT_S, RssWatch, running, until
+from tests.process.process_bulk import mounted
 from tests.process.process_ledger import Inbox, assert_same, body_of
 from tests.process.process_wire import RECEIVE_BUFFER_BYTES_MIN, RawClient, batch
-from tests.process.test_process_full_disk import mounted
 
 _DESCRIPTORS = 60
 _PING_S_MAX = 0.5

@@ -130,6 +130,10 @@ class DurableStore:
         return self._journal.group_bytes_max
 
     @property
+    def reserve_bytes(self) -> int:
+        return self._journal.reserve_bytes
+
+    @property
     def blocked_reason(self) -> str | None:
         failure = self._checkpoint.failure
         return self._write_failure or (None if failure is None else str(failure))

@@ -94,6 +94,10 @@ class Store(Protocol):
         """The most that `group_bytes(operations)` may be in one commit."""
 
     @property
+    def reserve_bytes(self) -> int:
+        """What commits that free space find of room when there is none for others."""
+
+    @property
     def blocked_reason(self) -> str | None:
         """Why the latest write or checkpoint failed; None when all is well."""
 

@@ -142,6 +142,10 @@ class Journal:
         return min(self._ordinary_bytes(index) for index in range(SEGMENT_COUNT)) - 2 * HEAD_BYTES
 
     @property
+    def reserve_bytes(self) -> int:
+        return min(segment.size_bytes for segment in self._segments) // RESERVE_SHARE
+
+    @property
     def used_bytes(self) -> int:
         return self._place
 

@@ -53,6 +53,10 @@ class MemoryStore:
     # Writing
 
     @property
+    def reserve_bytes(self) -> int:
+        return self._group_bytes_max // 7
+
+    @property
     def group_bytes_max(self) -> int:
         return self._group_bytes_max
 

@@ -21,6 +21,7 @@ class HeldStore:
     def __init__(self, *, group_bytes_max: int = 1 << 20) -> None:
         self.recovery = RecoveryReport()
         self.group_bytes_max = group_bytes_max
+        self.reserve_bytes = group_bytes_max // 7
         self.groups: list[list[int]] = []  # tokens of each durable group, in order
         self.refusals = 0
         self.seals = 0

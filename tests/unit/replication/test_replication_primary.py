@@ -4,6 +4,7 @@ from angarium.core.groups import messages as g
 from angarium.core.groups.configuration import EMPTY, Position
 from angarium.core.replication import messages as m
 from angarium.core.replication.events import (
+    Command,
     DiskBlocked,
     FromGroups,
     LocallyWritten,
@@ -100,6 +101,26 @@ def test_one_write_larger_than_the_window_goes_alone() -> None:
     commands = primary.tell(WritesAsked([write(1, b"x" * 500), write(2)]))
     assert len(of(WriteLocal, commands)) == 1
     assert primary.tell(LocallyWritten(1))[0] == Written([1])
+
+
+def test_what_is_ordered_ahead_of_the_own_disk_leaves_room_in_its_reserve() -> None:
+    """Once: what was ordered before the disk was found to be full took all of the reserve, and nobody could empty it."""
+    primary = alone(ReplicationSettings(ahead_bytes_max=1_000))
+    commands = primary.tell(WritesAsked([write(token, b"x" * 400) for token in range(1, 6)]))
+    assert _batches(commands) == [b"key 1", b"key 2"]
+    assert _batches(primary.tell(DiskBlocked("no space left"))) == []
+    assert _batches(primary.tell(WritesAsked([write(6, b"y" * 400, freeing=True)]))) == [b"key 6"]
+    primary.tell(LocallyWritten(2))
+    assert _batches(primary.tell(DiskBlocked(""))) == [b"key 3", b"key 4"]
+
+
+def _batches(commands: list[Command]) -> list[bytes]:
+    """Keys of what goes to the own disk."""
+    return [
+        operation.key
+        for command in commands if isinstance(command, WriteLocal)
+        for operation in command.operations if isinstance(operation, Put) and operation.table == Table.BATCH
+    ]  # fmt: skip
 
 
 def test_what_nobody_waits_for_waits_for_company() -> None:

@@ -183,6 +183,9 @@ class ReplicationSettings:
     # Ordered and not yet on every in-sync disk. Past either, the message manager's writes wait to be ordered.
     window_bytes_max: int = 16 << 20
     window_orders_max: int = 10_000
+    # Ordered and not yet on the primary's own disk, of what makes no room. If the disk turns out to be full, all of it
+    # has to fit the reserve, and leave room there for what empties the disk: half of the reserve, if that is less.
+    ahead_bytes_max: int = 4 << 20
     # Waiting to be ordered. Past it the message manager is told that writes are blocked, until half of it is left.
     waiting_bytes_max: int = 64 << 20
     # Kept after they are on every disk, for a replica that was away for a moment. Past either, it has to copy.

@@ -145,9 +145,12 @@ class Primary:
             candidates = [item for item in self._waiting if item[0].token in going]
         batch: list[tuple[Write, int]] = []
         total, room = 0, settings.window_bytes_max - self._uncommitted_bytes
+        ahead = settings.ahead_bytes_max - self._local.unwritten_bytes
         for item in candidates:
             total += item[1]
             if (batch or self._uncommitted) and (total > room or (batch and total > settings.batch_bytes_max)):
+                break
+            if (batch or not self._local.is_settled) and total > ahead and not item[0].freeing:
                 break
             if len(self._uncommitted) + len(batch) >= settings.window_orders_max:
                 break

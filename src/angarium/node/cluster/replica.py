@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -81,8 +81,10 @@ class ReplicaHost:
         found = self._files.scan(
             held_streams(table_records(store, Table.STREAM)), unsynced_blocks_max=4 * config.stream.sync_fragments
         )
+        ahead_bytes_max = config.replication.ahead_bytes_max
         self.replication = Replication(
-            me, incarnation, group, load_replica(store), config.replication,
+            me, incarnation, group, load_replica(store),
+            replace(config.replication, ahead_bytes_max=min(ahead_bytes_max, store.reserve_bytes // 2)),
             {stream: file.fragments for stream, file in found.items()},
         )  # fmt: skip
         self._disk = machinery.disk(
