@@ -104,7 +104,7 @@ def test_one_write_larger_than_the_window_goes_alone() -> None:
 
 
 def test_what_is_ordered_ahead_of_the_own_disk_leaves_room_in_its_reserve() -> None:
-    """Once: what was ordered before the disk was found to be full took all of the reserve, and nobody could empty it."""
+    """Once: what was ordered before the disk was found to be full took all of the reserve: nobody could empty it."""
     primary = alone(ReplicationSettings(ahead_bytes_max=1_000))
     commands = primary.tell(WritesAsked([write(token, b"x" * 400) for token in range(1, 6)]))
     assert _batches(commands) == [b"key 1", b"key 2"]
