@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from angarium.client.consumer import Consumer
     from angarium.client.destination import Destination, Pattern, Queue, Topic
     from angarium.client.fields import MessageFields
+    from angarium.client.log import Log, LogDescription, LogGone, LogLane, LogPage, LogPiece
     from angarium.client.message import Message
     from angarium.client.pattern_consumer import PatternConsumer
     from angarium.client.sending import Sending
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from angarium.core.errors import AngariumError, LocalProtocolError, Rejected, RemoteProtocolError, Unavailable
 
 __all__ = [
-    "AngariumError", "Answer", "Connection", "Consumer", "Destination", "LocalProtocolError", "Message",
-    "MessageFields", "Pattern", "PatternConsumer", "Queue", "ReconnectPolicy", "Rejected", "RemoteProtocolError",
+    "AngariumError", "Answer", "Connection", "Consumer", "Destination", "LocalProtocolError", "Log", "LogDescription",
+    "LogGone", "LogLane", "LogPage", "LogPiece", "Message", "MessageFields", "Pattern", "PatternConsumer", "Queue",
+    "ReconnectPolicy", "Rejected", "RemoteProtocolError",
     "Sending", "Session", "Topic", "TransactedSession", "TypedMap", "TypedStream", "Unavailable", "blocking", "connect",
 ]  # fmt: skip
 
@@ -35,6 +37,7 @@ _HOMES = {
     "angarium.client.consumer": ("Consumer",),
     "angarium.client.destination": ("Destination", "Pattern", "Queue", "Topic"),
     "angarium.client.fields": ("MessageFields",),
+    "angarium.client.log": ("Log", "LogDescription", "LogGone", "LogLane", "LogPage", "LogPiece"),
     "angarium.client.message": ("Message",),
     "angarium.client.pattern_consumer": ("PatternConsumer",),
     "angarium.client.sending": ("Sending",),

@@ -128,6 +128,11 @@ def _some_browsings() -> Iterator[bytes]:
     return _browsings(count=900)
 
 
+def _some_pages_of_a_log() -> Iterator[bytes]:
+    """The same of the log."""
+    yield b"".join(encode(0, frames.Request(n, "log.read", {"name": "full"})) for n in range(1, 900))
+
+
 def _sessions() -> Iterator[bytes]:
     yield from itertools.repeat((encode(1, frames.SessionOpen()) + encode(1, frames.SessionClose())) * 500)
 
@@ -140,6 +145,7 @@ def _sessions() -> Iterator[bytes]:
         _statuses,
         _browsings,
         _some_browsings,
+        _some_pages_of_a_log,
     ],
 )
 def test_a_client_that_asks_and_never_reads_costs_little_and_delays_nobody(

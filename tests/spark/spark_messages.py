@@ -23,7 +23,7 @@ class Orders:
         self.prefix = prefix
         self.directory = directory
         self.sent: dict[str, list[bytes]] = {}  # bodies by destination, in order
-        self.connection = blocking.connect(address)
+        self.connection = blocking.connect(address.split(","))
         self.session = self.connection.session()
 
     def __enter__(self) -> Self:

@@ -111,7 +111,7 @@ def _positions(piece: LogPiece) -> NDArray[np.int64]:
 
 
 def _times(times_ms: NDArray[np.int64], kind: Any) -> Array:
-    return pa.array(times_ms * 1_000).cast(kind)
+    return pa.Array.from_buffers(kind, len(times_ms), [None, pa.py_buffer(times_ms * 1_000)])
 
 
 def _priorities(batch: Batch) -> NDArray[np.int32]:
@@ -126,7 +126,8 @@ def _expirations(pieces: Sequence[LogPiece], kind: Any) -> Array:
         expiries = piece.batch.expiries_ms()
         times.append(np.zeros(piece.batch.count, np.int64) if expiries is None else np.array(expiries, np.int64))
     times_ms = np.concatenate(times)
-    return pa.array(times_ms * 1_000, mask=times_ms == 0).cast(kind)
+    validity = pa.py_buffer(np.packbits(times_ms != 0, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(times_ms), [validity, pa.py_buffer(times_ms * 1_000)])
 
 
 def _message_ids(pieces: Sequence[LogPiece], count: int) -> Array:
@@ -202,7 +203,7 @@ def _map_array(maps: list[dict[str, Any]], count: int, kind: Any) -> Array:
         np.cumsum([len(found) for found in maps], out=offsets[1:])
     keys = pa.array([key for found in maps for key in found], pa.string())
     values = pa.array([_text(value) for found in maps for value in found.values()], pa.string())
-    return pa.MapArray.from_arrays(pa.array(offsets), keys, values).cast(kind)
+    return pa.MapArray.from_arrays(pa.array(offsets), keys, values, type=kind)
 
 
 def _text(value: object) -> str | None:
