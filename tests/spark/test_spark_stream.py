@@ -20,7 +20,9 @@ def test_exactly_once_over_restarts_of_the_query(spark: SparkSession, orders: Or
     orders.send("a", 1_000)
     orders.take("a", 2_000)
     orders.drain(orders.stream(spark, subscribe=name))
-    orders.drain(orders.stream(spark, subscribe=name))  # nothing new
+    orders.drain(orders.stream(spark, subscribe=name, readerName="nightly"))  # nothing new
+    (reader,) = orders.request("destination.describe", name=name)["readers"]
+    assert (reader["name"], reader["lag"]) == ("nightly", 0)
     found = bodies_of(orders.drained(spark))
     assert len(found) == 5_000 and digest(found) == digest(orders.sent[name])
 

@@ -22,6 +22,14 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int = 0  # messages that it lost because it was too far behind
 
 
+class Reader(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who reads the log, as far as he has told."""
+
+    name: str
+    lag: int = 0  # messages that he has not read yet
+    noted_ms: int = 0  # when he told
+
+
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str  # "queue" or "topic"
@@ -58,6 +66,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     blocked: str = ""  # why producers have to wait; empty: they do not
     subscriptions: list[Subscription] = []  # the first thousand
     subscription_count: int = 0
+    readers: list[Reader] = []  # of the log
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):

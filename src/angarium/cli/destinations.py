@@ -193,6 +193,7 @@ def notes(destination: Destination) -> list[str]:
         f"retain_bytes = {destination.retain_bytes:,}": destination.retain_bytes,
         f"retain_messages = {destination.retain_messages:,}": destination.retain_messages,
         f"{destination.retained:,} retained": destination.retained,
+        **{f"{reader.name} reads, {reader.lag:,} behind": True for reader in destination.readers},
         "no dead letters": not destination.buries and not destination.name.startswith("_"),
     }
     return [text for text, holds in told.items() if holds]

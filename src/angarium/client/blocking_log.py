@@ -18,6 +18,12 @@ class BlockingLog:
         """See `Log.seek`."""
         return self._thread.run(self._log.seek(timestamp_ms), timeout_s, what=f"searching {self.destination!r}")
 
+    def note(
+        self, reader: str, positions: Iterable[int], *, identity: int = 0, timeout_s: float | None = None
+    ) -> None:
+        """See `Log.note`."""
+        self._thread.run(self._log.note(reader, positions, identity=identity), timeout_s, what="noting a reader")
+
     def page(
         self,
         position: int = 0,

@@ -118,6 +118,12 @@ class Log:
         disagree, some that lie before were sent later."""
         return _converted((await self._ask("log.seek", {"timestamp_ms": timestamp_ms})).result, _SeekAnswer).positions
 
+    async def note(self, reader: str, positions: Iterable[int], *, identity: int = 0) -> None:
+        """Tell administrators how far a reader of that name is: one past the last position, in each lane. Without any
+        positions: it reads no more."""
+        arguments: dict[str, Any] = {"reader": reader, "positions": list(positions)}
+        await self._ask("log.note", arguments | ({"identity": identity} if identity else {}))
+
     async def page(
         self,
         position: int = 0,

@@ -2,15 +2,18 @@
 
 Spark asks an idle stream some 90 times a second whether there is something new.
 """
+import logging
 import time
 from collections.abc import Sequence
 
 from angarium.client import blocking
 from angarium.client.log import LogDescription
-from angarium.core.errors import Rejected
+from angarium.core.errors import AngariumError, Rejected
 from angarium.core.patterns import NamePattern
+from angarium.spark.offsets import Offsets
 from angarium.spark.options import SourceOptions
 
+_log = logging.getLogger("angarium")
 _ASKED_BY_NAME_MAX = 32  # more are found in the list of all
 
 
@@ -20,6 +23,7 @@ class Metadata:
         self._connection: blocking.Connection | None = None
         self._found: list[LogDescription] = []
         self._found_at = float("-inf")
+        self._noted: Offsets = {}
 
     def described(self, *, max_age_s: float = 0.0) -> list[LogDescription]:
         """The destinations that are to be read, by name; those that do not exist are left out."""
@@ -52,6 +56,17 @@ class Metadata:
 
     def seek(self, name: str, timestamp_ms: int) -> Sequence[int]:
         return self._connected().log(name).seek(timestamp_ms)
+
+    def note(self, reader: str, offsets: Offsets) -> None:
+        """Tell brokers how far the query is. It is for people to look at: if it fails, the query does not."""
+        if self._noted == offsets:
+            return
+        for name, place in offsets.items():
+            try:
+                self._connected().log(name).note(reader, place.positions.values(), identity=place.identity)
+            except AngariumError as error:
+                _log.info("reader-not-noted: %r: %s", name, error)
+        self._noted = offsets
 
     def close(self) -> None:
         if self._connection is not None:

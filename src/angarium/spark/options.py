@@ -24,13 +24,14 @@ _KNOWN = {
         "address", "subscribe", "subscribePattern", "subscribeRegex", "startingOffsets", "startingTimestamp",
         "startingOffsetsByTimestamp", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
         "maxOffsetsPerTrigger", "minPartitions", "failOnDataLoss", "selector", "includeHeaders", "columns",
-        "pollIntervalMs",
+        "pollIntervalMs", "readerName",
     )
 }  # fmt: skip
 _SUBSCRIBING = ("subscribe", "subscribePattern", "subscribeRegex")
 _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STARTING = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
-_STREAM_ONLY = ("maxOffsetsPerTrigger", "pollIntervalMs")
+_STREAM_ONLY = ("maxOffsetsPerTrigger", "pollIntervalMs", "readerName")
+_READER_CHARACTERS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class SourceOptions:
     selector: str = ""
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     poll_interval_s: float = 0.1
+    reader: str = ""  # under which brokers show how far the stream is
 
     def refuse_of_stream(self, given: Mapping[str, str]) -> None:
         """A stream has no end."""
@@ -95,6 +97,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         selector=_selector(options.get("selector", "")),
         columns=_columns(options),
         poll_interval_s=_number("pollIntervalMs", options.get("pollIntervalMs", "100"), at_least=1) / 1_000,
+        reader=_reader(options.get("readerName", "")),
     )
 
 
@@ -187,6 +190,12 @@ def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
     if with_headers:
         wanted.append("headers")
     return tuple(dict.fromkeys(wanted))
+
+
+def _reader(text: str) -> str:
+    if len(text) > _READER_CHARACTERS_MAX:
+        raise ConfigError(f"option 'readerName' has {len(text):,} characters: the most is {_READER_CHARACTERS_MAX}")
+    return text
 
 
 def _number(option: str, text: str, *, at_least: int) -> int:

@@ -136,6 +136,8 @@ class AngariumStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Waits a moment if there is nothing new: Spark asks again at once."""
         was = offsets.from_json(start)
+        if self._options.reader:
+            self._metadata.note(self._options.reader, was)  # all up to here has been processed
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         interval_s = self._options.poll_interval_s
         described = self._metadata.described(max_age_s=interval_s)

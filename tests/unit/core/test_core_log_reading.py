@@ -6,6 +6,7 @@ import pytest
 
 from angarium.core.destination.log import LANE_POSITIONS, lane_for
 from angarium.core.destination.log_pages import READ_BYTES_MAX, SELECTED_BYTES_MAX
+from angarium.core.destination.log_readers import READERS_MAX
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch, Columns, MessageColumns
 from angarium.core.wire.frames import DestinationKind
@@ -227,3 +228,41 @@ def test_a_topic_without_subscribers_has_positions_and_no_messages() -> None:
     world.producer(world.locate("t", DestinationKind.TOPIC)).publish(b"gone")
     answer, found = read(world, "t")
     assert not found and answer["first"] == answer["end"] == 2
+
+
+def test_readers_are_shown_with_what_they_have_not_read() -> None:
+    world = World()
+    queue = world.queue_with(10)
+    assert "readers" not in world.describe("q"), "nobody has told"
+    assert not world.request("log.note", name="q", reader="daily", positions=[4]).code
+    assert not world.request("log.note", name="q", reader="idle", positions=[10]).code
+    told = {reader["name"]: reader["lag"] for reader in world.describe("q")["readers"]}
+    assert told == {"daily": 6, "idle": 0}
+    producer = world.producer(queue)
+    producer.publish(b"a", b"b", columns=MessageColumns(priorities=[4, 9]))
+    told = {reader["name"]: reader["lag"] for reader in world.describe("q")["readers"]}
+    assert told == {"daily": 8, "idle": 2}, "also those of a priority that was not used then"
+    world.request("log.note", name="q", reader="daily", positions=[])
+    assert [reader["name"] for reader in world.describe("q")["readers"]] == ["idle"]
+
+
+def test_readers_are_bounded_and_the_most_silent_is_forgotten() -> None:
+    world = World()
+    world.queue_with(1)
+    for number in range(READERS_MAX + 5):
+        assert not world.request("log.note", name="q", reader=f"r{number:03}", positions=[1]).code
+        world.request("log.note", name="q", reader="r000", positions=[1])
+    names = [reader["name"] for reader in world.describe("q")["readers"]]
+    assert len(names) == READERS_MAX and "r000" in names and "r001" not in names
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"reader": ""}, {"reader": "x" * 201}, {"positions": [-1]}, {"positions": "1"}, {"positions": list(range(11))}],
+)
+def test_notes_that_make_no_sense_are_refused(arguments: dict[str, Any]) -> None:
+    world = World()
+    world.queue_with(1)
+    refused = world.request("log.note", **{"name": "q", "reader": "r", "positions": [1], **arguments})
+    assert refused.code == "bad-argument"
+    assert world.request("log.note", name="q", reader="r", positions=[1], identity=99).code == "destination-removed"

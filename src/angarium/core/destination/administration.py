@@ -243,4 +243,5 @@ def describe(destination: Destination) -> dict[str, Any]:
             for s in subscriptions[:SUBSCRIPTIONS_SHOWN_MAX]
         ],
         "subscription_count": len(subscriptions),
+        **({"readers": readers} if (readers := destination.state.log_readers.told(log)) else {}),
     }

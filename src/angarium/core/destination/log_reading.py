@@ -4,10 +4,11 @@
     log.list      the same of a page of destinations, by name
     log.seek      where in each lane the messages of a time begin
     log.read      the batches from a position on, as they were published
+    log.note      how far a reader is, for administrators to see
 
-Nothing is remembered between two requests. A reader sees what was committed and has become due, in the order of the
-log, whatever became of it since: settled, expired and dead messages too, as long as they are stored. What is gone it
-notices by `first`, and a destination that was removed and made anew by its id, which is never used again.
+Nothing that a request needs is remembered from another. A reader sees what was committed and has become due, in the
+order of the log, whatever became of it since: settled, expired and dead messages too, as long as they are stored. What
+is gone it notices by `first`, and a destination that was removed and made anew by its id, which is never used again.
 
 A session is answered one request after the other, and none while its client does not read: so one page is all that a
 reader can make a node hold.
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from angarium.core.destination.arguments import done, number, text
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import BatchesRead, Command, Read, StoredBatch, ToSession
-from angarium.core.destination.log import Lane, lane_of
+from angarium.core.destination.log import LANE_COUNT, Lane, lane_of
 from angarium.core.destination.log_pages import LogWanted, Stretch
+from angarium.core.destination.log_readers import NAME_CHARACTERS_MAX
 from angarium.core.destination.names import Names
 from angarium.core.destination.pending import PendingLogRead, PendingSeek
 from angarium.core.errors import Rejected
@@ -28,7 +30,7 @@ from angarium.core.wire.frames import Reply, Request
 if TYPE_CHECKING:
     from angarium.core.destination.message_manager import MessageManager
 
-COMMANDS = ("log.describe", "log.list", "log.seek", "log.read")
+COMMANDS = ("log.describe", "log.list", "log.seek", "log.read", "log.note")
 
 
 class LogReading:
@@ -44,6 +46,8 @@ class LogReading:
                 return [done(session, request, describe(self._named(request)))]
             case "log.seek":
                 return [self._seek(session, request)]
+            case "log.note":
+                return [self._note(session, request, now)]
         return [self._read(session, request)]
 
     def _read(self, session: bytes, request: Request) -> Command:
@@ -56,6 +60,20 @@ class LogReading:
             return done(session, request, wanted.nothing(stretch))
         token = self._manager.pending_read(PendingLogRead(destination.identity, session, request.number, wanted))
         return Read(token, destination.identity, start, wanted.bytes_max, lane.readable)
+
+    def _note(self, session: bytes, request: Request, now: float) -> Command:
+        destination, reader = self._named(request), text(request, "reader")
+        positions = request.arguments.get("positions", [])
+        if not 0 < len(reader) <= NAME_CHARACTERS_MAX:
+            raise Rejected("bad-argument", f"a reader's name has 1 to {NAME_CHARACTERS_MAX} characters")
+        valid = isinstance(positions, list) and len(positions) <= LANE_COUNT
+        if not valid or not all(isinstance(at, int) and 0 <= at < 1 << 63 for at in positions):
+            raise Rejected("bad-argument", f"{request.command} needs 'positions' as at most {LANE_COUNT} positions")
+        if positions:
+            destination.state.log_readers.note(reader, positions, destination.state.wall_ms(now))
+        else:
+            destination.state.log_readers.forget(reader)
+        return done(session, request, {})
 
     def _seek(self, session: bytes, request: Request) -> Command:
         destination = self._named(request)

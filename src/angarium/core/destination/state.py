@@ -5,6 +5,7 @@ from angarium.core.destination.consumer import Consumer, ConsumerKey
 from angarium.core.destination.delivery import Death
 from angarium.core.destination.events import Command, DestinationSettings, Write
 from angarium.core.destination.log import Lane, Log, lane_of
+from angarium.core.destination.log_readers import LogReaders
 from angarium.core.destination.pages import delete_pages
 from angarium.core.destination.pending import PendingDelayed, PendingRead, PendingSweep, PendingWrite
 from angarium.core.destination.producers import ProducerTable
@@ -37,6 +38,7 @@ class DestinationState:
         self.record = record
         self.settings = settings
         self.log = Log(identity)
+        self.log_readers = LogReaders()
         self.subscriptions = Subscriptions(
             record.kind, self.log,
             subscriptions_max=settings.subscriptions_max, in_flight_max=settings.in_flight_max,
