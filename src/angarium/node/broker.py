@@ -59,7 +59,7 @@ class Broker:
         self._holding = Holding(unwritten_bytes_max=config.node.unwritten_bytes_max)
         self._blocked = ""
         self._commands: deque[mm.Command] = deque()
-        self._running = False
+        self._running = self._is_arming = self._is_stopped = False
         self.failure: asyncio.Future[None] = self._loop.create_future()  # set when the node must stop
 
         loaded = load(store)
@@ -121,6 +121,7 @@ class Broker:
         self._listener.stop_accepting()
         self._run_cm(self._client_manager.handle(cm.ShutDown(reason), now=self._loop.time()))
         await self._listener.close(drain_s_max=_DRAIN_S_MAX)
+        self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
         await self._stream_disk.close()
@@ -146,6 +147,8 @@ class Broker:
         share_bytes = sum([item.size_bytes for item in event.received]) // posts if posts else 0
         self._holding.posted(connection, posts, posts * share_bytes)
         self._run_cm(commands, connection, share_bytes)
+        if len(event.received) == 1:
+            self._bus.run()  # whoever works one by one is not kept waiting for the loop's next turn
         self._disk_changed()
         if self._holding.received(connection, event.received):
             self._listener.hold(connection, True)
@@ -223,7 +226,7 @@ class Broker:
                     self._report(command)
         if not self._running:
             self._listener.flush()
-            self._arm()
+            self._arm_soon()
 
     def _run_mm(self, commands: list[mm.Command]) -> None:
         """Commands run in the order in which they were given, also when running one leads to more."""
@@ -252,11 +255,21 @@ class Broker:
                     self._stream_disk.write(command)
         self._running = False
         self._listener.flush()
-        self._arm()
+        self._arm_soon()
+
+    def _arm_soon(self) -> None:
+        """Once in a turn of the loop, when everything else is done."""
+        if not self._is_arming:
+            self._is_arming = True
+            self._loop.call_soon(self._arm)
 
     def _arm(self) -> None:
-        deadlines = (self._client_manager.deadline(), self._message_manager.deadline())
-        at = min((d for d in deadlines if d is not None), default=None)
+        self._is_arming = False
+        if self._is_stopped:
+            return
+        at, other = self._client_manager.deadline(), self._message_manager.deadline()
+        if at is None or (other is not None and other < at):
+            at = other
         if at is None or (self._timer_at is not None and self._timer_at <= at):
             return
         if self._timer is not None:

@@ -28,7 +28,7 @@ class InProcessBus:
         self._handled = handled
         self._loop = asyncio.get_running_loop()
         self._queues: dict[int, deque[_Posted]] = {}  # destinations with frames waiting, in turn
-        self._scheduled = False
+        self._next_run: asyncio.Handle | None = None
 
     def post(self, envelope: FromSession, sender: int = 0, size_bytes: int = 0) -> None:
         """Sender 0 is nobody: what the node itself says."""
@@ -36,12 +36,15 @@ class InProcessBus:
         if waiting is None:
             waiting = self._queues[envelope.destination] = deque()
         waiting.append(_Posted(envelope, sender, size_bytes))
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self.run)
+        if self._next_run is None:
+            self._next_run = self._loop.call_soon(self.run)
 
     def run(self) -> None:
-        """Handle what waits, up to the bound; the rest in the next turn of the loop."""
+        """Handle what waits, up to the bound; the rest in the next turn of the loop. The bus calls it there, and
+        whoever does not want to wait may."""
+        if self._next_run is not None:
+            self._next_run.cancel()
+            self._next_run = None
         queues = self._queues
         for _ in range(_FRAMES_PER_TURN_MAX):
             if not queues:
@@ -54,6 +57,5 @@ class InProcessBus:
             self._deliver(posted.envelope)
             if posted.sender:
                 self._handled(posted.sender, posted.size_bytes)
-        self._scheduled = bool(queues)
-        if queues:
-            self._loop.call_soon(self.run)
+        if queues and self._next_run is None:
+            self._next_run = self._loop.call_soon(self.run)

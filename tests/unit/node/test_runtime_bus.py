@@ -21,7 +21,7 @@ def envelope(destination: int, number: int) -> FromSession:
 async def rest(bus: InProcessBus, after_turn: Callable[[], None] = lambda: None) -> None:
     """Let the loop turn until the bus has nothing left to do."""
     for _ in range(20_000):
-        if not bus._scheduled:
+        if bus._next_run is None:
             return
         await asyncio.sleep(0)  # one turn
         after_turn()
@@ -114,6 +114,20 @@ def test_one_turn_of_the_loop_handles_a_bounded_number() -> None:
     assert max(sizes) <= 256
 
 
+def test_who_does_not_want_to_wait_has_it_handled_at_once_and_only_once() -> None:
+    async def main() -> None:
+        delivered: list[FromSession] = []
+        bus = InProcessBus(delivered.append, lambda sender, size_bytes: None)
+        bus.post(envelope(1, 1))
+        bus.run()
+        assert len(delivered) == 1
+        assert bus._next_run is None
+        await asyncio.sleep(0)
+        assert len(delivered) == 1
+
+    asyncio.run(main())
+
+
 def test_an_idle_bus_schedules_nothing() -> None:
     async def main() -> None:
         delivered: list[FromSession] = []
@@ -121,7 +135,7 @@ def test_an_idle_bus_schedules_nothing() -> None:
         bus.post(envelope(1, 1))
         await asyncio.sleep(0)
         assert len(delivered) == 1
-        assert not bus._scheduled
+        assert bus._next_run is None
         bus.post(envelope(1, 2))
         await asyncio.sleep(0)
         assert len(delivered) == 2
