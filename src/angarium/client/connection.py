@@ -215,6 +215,8 @@ class Connection:
 
     def notify(self, command: Command) -> None:
         match command:
+            case events.MessagesArrived():  # the commonest come first
+                self._sessions[command.session].notify(command)
             case (
                 events.Confirmed() | events.Refused() | events.ProducerReady() | events.ProducerEnded()
                 | events.Blocked() | events.Unblocked()

@@ -1,6 +1,7 @@
 """A consumer as the application sees it: an asynchronous iterator over the messages that lie ready.
 
-Settling consecutive messages only extends a run, `run_low` to `run_high`, which leaves on the next turn of the loop.
+Settling consecutive messages only extends a run, `run_low` to `run_high`, which leaves on the next turn of the loop; or
+within some milliseconds, while few of the messages that may be here are.
 """
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from angarium.client.session import Session
 
 _NO_RUN = -1
+_UNHURRIED_SHARE = 4  # of the prefetch: with fewer messages here, settlements are not told at once
 
 
 class Consumer(Ready):
@@ -47,7 +49,8 @@ class Consumer(Ready):
         self._alive: WeakSet[Delivery] = WeakSet()  # deliveries that somebody still refers to
         self._unsettled = 0  # messages that arrived and have no outcome
         self._gathered = _nothing_gathered()
-        self._is_dirty = False
+        self._is_dirty = False  # something was settled and not told
+        self._is_told_soon = False  # ... and is to be in the next turn of the loop
         self.is_closing = False
         self.is_ended = False
         self.error: AngariumError | None = None  # what it ended with, unless that was asked for
@@ -145,9 +148,7 @@ class Consumer(Ready):
             self.lost_count += 1
             return self.done
         position = message.position
-        if not self._is_dirty:
-            self._is_dirty = True
-            self._session.driver.soon(self)
+        self._tell_broker(is_awaited=outcome is not Outcome.SETTLE)
         if outcome is not Outcome.SETTLE:
             self._gathered[outcome].append((position, position + 1))
         elif position == self.run_high:
@@ -156,6 +157,14 @@ class Consumer(Ready):
             self._end_run()
             self.run_low, self.run_high = position, position + 1
         return self.done
+
+    def _tell_broker(self, *, is_awaited: bool) -> None:
+        """Of what was settled. Somebody else waits for what goes back, and the broker for whoever can take little more;
+        for the rest nobody waits, and told one by one each would be in the way of the next message."""
+        is_awaited = is_awaited or self._unsettled * _UNHURRIED_SHARE > self.prefetch
+        if not self._is_dirty or (is_awaited and not self._is_told_soon):
+            self._is_dirty, self._is_told_soon = True, is_awaited
+            (self._session.driver.soon if is_awaited else self._session.driver.later)(self)
 
     def check_settling(self, message: Message, outcome: Outcome) -> None:
         """Raise if the message may not be settled (again)."""
@@ -184,7 +193,7 @@ class Consumer(Ready):
         """Hand what was settled to the machine."""
         if not self._is_dirty:
             return
-        self._is_dirty = False
+        self._is_dirty = self._is_told_soon = False
         self._end_run()
         if self.is_ended:
             return
@@ -318,6 +327,8 @@ class Consumer(Ready):
         positions = command.positions or range(command.position, command.position + command.batch.count)
         delivery = Delivery(self, command.batch, positions, command.redeliveries, command.low, command.high)
         self._unsettled += command.high - command.low
+        if self._is_dirty:
+            self._tell_broker(is_awaited=False)
         self._buffer.append(delivery)
         self._alive.add(delivery)
         if self._waiters:

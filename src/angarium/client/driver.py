@@ -1,7 +1,8 @@
 """asyncio under the client's machine: turns input into events, performs commands in order, keeps one timer.
 
 Nothing here decides anything. Whoever has gathered something (an outbox, a consumer) registers with `soon` and
-is flushed once in the next turn of the loop; all that a turn produces leaves in one write.
+is flushed once in the next turn of the loop; all that a turn produces leaves in one write. What nobody waits for is
+registered with `later`: it goes behind whatever leaves next, and alone after a moment.
 """
 import asyncio
 import os
@@ -13,9 +14,11 @@ from angarium.core.client.connection import ConnectionMachine, State
 from angarium.core.client.events import Command, Event
 from angarium.core.errors import RemoteProtocolError
 from angarium.core.wire.codec import FrameParser
+from angarium.core.wire.frames import Confirm, Deliver, Settled
 
 FRAME_BYTES_MAX = 256 * 1024 * 1024  # a frame longer than this is not a broker's
 READ_BYTES = 512 * 1024
+LATER_S = 0.005  # what nobody waits for may wait so long for company
 START_BYTES = 16  # enough to recognise other protocols
 CLOSE_TIMEOUT_S = 2.0  # for the last bytes to leave after Goodbye
 _KEEPALIVE = (
@@ -26,6 +29,9 @@ _KEEPALIVE = (
     (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
     (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", 300_000),  # milliseconds: a broker that is only busy keeps its client
 )
+
+
+_KEEPS_HOLDINGS = frozenset({Confirm, Deliver, Settled})  # whatever was settled before they came
 
 
 class Flushable(Protocol):
@@ -82,7 +88,10 @@ class Link(asyncio.BufferedProtocol):
             driver.handle(events.InputViolated(error.code, error.reason, bytes(self._view[: min(nbytes, START_BYTES)])))
             return
         if frames:
-            driver.flush_now()  # what was settled before this input is told before it
+            for received in frames:
+                if type(received.frame) not in _KEEPS_HOLDINGS:
+                    driver.flush_now()  # what was settled before this input is told before it
+                    break
             if driver.link is self:
                 driver.handle(events.FramesReceived(frames))
 
@@ -114,7 +123,8 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._dirty: list[Flushable] = []
-        self._is_scheduled = False
+        self._unhurried: list[Flushable] = []
+        self._is_scheduled = self._is_timed = False
         self._outgoing: list[bytes] = []
         self._is_corked = False
         self._closing: Link | None = None  # the last one that was told to close
@@ -146,11 +156,23 @@ class Driver:
             self._is_scheduled = True
             self.loop.call_soon(self._flush_scheduled)
 
+    def later(self, flushable: Flushable) -> None:
+        """Call its `flush_now` behind the next that is flushed, at the latest after `LATER_S`."""
+        self._unhurried.append(flushable)
+        if not self._is_timed:
+            self._is_timed = True
+            self.loop.call_later(LATER_S, self._flush_later)
+
+    def _flush_later(self) -> None:
+        self._is_timed = False
+        self.flush_now()
+
     def flush_now(self) -> None:
         """Flush whoever has gathered something; everything leaves in one write."""
-        if not self._dirty:
+        dirty = self._dirty + self._unhurried
+        if not dirty:
             return
-        dirty, self._dirty = self._dirty, []
+        self._dirty, self._unhurried = [], []
         self._is_corked = True
         try:
             for flushable in dirty:

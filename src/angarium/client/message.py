@@ -73,7 +73,7 @@ class Delivery:
 
 class Message(msgspec.Struct, gc=False, eq=False):
     """One delivery of one message. Settle, reject or release it once; each returns something that may be awaited, and
-    is done at once: the settlement leaves on the next loop turn. `Session.sync` waits until it is durable."""
+    is done at once: the settlement leaves by itself, soon. `Session.sync` waits until it is durable."""
 
     delivery: Delivery
     index: int

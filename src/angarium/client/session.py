@@ -344,6 +344,11 @@ class Session(Sends):
 
     def notify(self, command: SessionCommand) -> None:
         match command:
+            case events.MessagesArrived():
+                self._consumers[command.consumer].on_arrived(command)
+                receiver = self._receivers_by_number.get(command.consumer)
+                if receiver is not None and receiver.is_idle:
+                    self.loop.call_soon(receiver.adjust)  # the machine is being listened to just now
             case events.SessionReady():
                 pass
             case events.SessionEnded():
@@ -352,11 +357,6 @@ class Session(Sends):
                 future = self._syncs.get(command.token)
                 if future is not None and not future.done():
                     future.set_result(command)
-            case events.MessagesArrived():
-                self._consumers[command.consumer].on_arrived(command)
-                receiver = self._receivers_by_number.get(command.consumer)
-                if receiver is not None and receiver.is_idle:
-                    self.loop.call_soon(receiver.adjust)  # the machine is being listened to just now
             case events.ConsumerReady():
                 self._consumers[command.consumer].on_ready()
             case events.MessagesDropped():

@@ -137,7 +137,7 @@ def test_settlements_leave_before_input_is_looked_at(run: Runner) -> None:
         ):
             await session.send("orders", b"x")
             message = await anext(session.consume("orders"))
-            session.driver._is_scheduled = True  # as if the turn in which it is flushed never came
+            session.driver._is_timed = True  # as if the moment in which it is flushed never came
             message.settle()
             await connection.request("echo")
             await until(lambda: server.broker.settles == 1)
