@@ -97,10 +97,10 @@ class Body:
     buffers: list[bytes | bytearray]
     body_bytes: int
     operation_count: int
+    group_bytes: int = field(init=False)
 
-    @property
-    def group_bytes(self) -> int:
-        return paged(self.body_bytes + 2 * HEAD_BYTES)
+    def __post_init__(self) -> None:
+        self.group_bytes = paged(self.body_bytes + 2 * HEAD_BYTES)
 
     def finish(self, head: Head) -> list[bytes | bytearray]:
         packed = head.pack()

@@ -105,10 +105,16 @@ def _create_segment(path: Path, segment_bytes: int, disk: DiskCalls) -> None:
         os.close(fd)
 
 
+def _ordinary_bytes(segment: Segment) -> int:
+    return segment.size_bytes - paged(segment.size_bytes // RESERVE_SHARE) - PAGE_BYTES
+
+
 class Journal:
     def __init__(self, identity: int, segments: list[Segment], disk: DiskCalls) -> None:
         self._identity = identity
         self._segments = segments
+        self._ordinary_bytes = [_ordinary_bytes(segment) for segment in segments]  # without the reserve
+        self.group_bytes_max = min(self._ordinary_bytes) - 2 * HEAD_BYTES
         self._disk = disk
         self._life = secrets.randbits(64)
         self._active = 0
@@ -138,20 +144,12 @@ class Journal:
         return self._segments[0].size_bytes
 
     @property
-    def group_bytes_max(self) -> int:
-        return min(self._ordinary_bytes(index) for index in range(SEGMENT_COUNT)) - 2 * HEAD_BYTES
-
-    @property
     def reserve_bytes(self) -> int:
         return min(segment.size_bytes for segment in self._segments) // RESERVE_SHARE
 
     @property
     def used_bytes(self) -> int:
         return self._place
-
-    def _ordinary_bytes(self, index: int) -> int:
-        size_bytes = self._segments[index].size_bytes
-        return size_bytes - paged(size_bytes // RESERVE_SHARE) - PAGE_BYTES
 
     def encode(self, operations: Sequence[Operation]) -> Group:
         stamp = self._stamp_next
@@ -165,7 +163,7 @@ class Journal:
         return Group(body, stamp)
 
     def fits(self, group: Group, *, reserved: bool) -> bool:
-        limit = self._segments[self._active].size_bytes - PAGE_BYTES if reserved else self._ordinary_bytes(self._active)
+        limit = self._segments[self._active].size_bytes - PAGE_BYTES if reserved else self._ordinary_bytes[self._active]
         return self._place + group.body.group_bytes <= limit
 
     def switch(self) -> None:

@@ -160,7 +160,8 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         assert (consumer.session, consumer.number) == key, "consumers take turns"
         low, high = self.subscription.free_in(free[min(skip, len(free) - 1)], self.readable)[0]
         high = min(high, low + min(count, consumer.credit))
-        counts = self.subscription.take(consumer, low, high)
+        self.subscription.take(consumer, low, high)
+        counts = self.subscription.redeliveries.of(low, high)
         assert (counts or [0] * (high - low)) == [self.counts.get(p, 0) for p in range(low, high)]
         assert all(self.words[p] == _FREE for p in range(low, high))
         self._become(list(range(low, high)), ("held", key))

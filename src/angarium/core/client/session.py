@@ -223,7 +223,11 @@ class SessionWindow:
     # -- from the broker -------------------------------------------------------------------------
 
     def receive(self, frame: frames.Frame, payload: bytes, outlet: Outlet) -> None:
-        if isinstance(frame, frames.SessionOpened):
+        if self._is_open and isinstance(frame, _CONSUMER_FRAMES):
+            self._to_consumer(frame, payload, outlet)
+        elif self._is_open and isinstance(frame, _PRODUCER_FRAMES):
+            self._to_producer(frame, outlet)
+        elif isinstance(frame, frames.SessionOpened):
             self._on_opened(frame, outlet)
         elif isinstance(frame, frames.SessionClosed):
             self._on_closed(frame, outlet)
@@ -234,10 +238,6 @@ class SessionWindow:
         elif isinstance(frame, frames.SessionDetached):
             self._on_detached(outlet)
             return
-        elif isinstance(frame, _PRODUCER_FRAMES):
-            self._to_producer(frame, outlet)
-        elif isinstance(frame, _CONSUMER_FRAMES):
-            self._to_consumer(frame, payload, outlet)
         elif isinstance(frame, frames.WatchFound | frames.WatchClosed):
             self._watches.receive(frame, outlet)
         elif isinstance(frame, StreamFrame):

@@ -12,6 +12,8 @@ or the batch ask for it: selectors, message groups, expiry.
 from dataclasses import dataclass, field
 from itertools import chain
 
+import msgspec
+
 from angarium.core.destination.consumer import Consumer
 from angarium.core.destination.events import ToSession
 from angarium.core.destination.fields import BatchFields
@@ -22,9 +24,10 @@ from angarium.core.ranges import Range, RangeSet
 from angarium.core.wire.batch import Batch, Columns
 from angarium.core.wire.frames import Deliver
 
+_EXPIRY, _GROUP = int(Columns.EXPIRY), int(Columns.GROUP)
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+
+class Piece(msgspec.Struct, frozen=True):
     """A batch that was read, or what is left of it."""
 
     end: int  # one past its last position
@@ -52,14 +55,13 @@ class Death:
     redeliveries: list[int] = field(default_factory=list)  # of each; empty: never delivered again
 
 
-@dataclass(slots=True)
-class Delivery:
-    deliveries: list[ToSession] = field(default_factory=list)
-    consumers: list[Consumer] = field(default_factory=list)  # who got them
+class Delivery(msgspec.Struct):
+    deliveries: list[ToSession] = msgspec.field(default_factory=list)
+    consumers: list[Consumer] = msgspec.field(default_factory=list)  # who got them
     delivered: int = 0
     changed: bool = False  # something was settled without being delivered
-    deaths: list[Death] = field(default_factory=list)
-    damaged: list[Damage] = field(default_factory=list)
+    deaths: list[Death] = msgspec.field(default_factory=list)
+    damaged: list[Damage] = msgspec.field(default_factory=list)
 
 
 def deliver(subscription: Subscription, pieces: list[Piece], asked: Range, *, wall_ms: int) -> Delivery:
@@ -71,8 +73,11 @@ def deliver(subscription: Subscription, pieces: list[Piece], asked: Range, *, wa
     result = Delivery()
     at, readable = asked
     # What each consumer gets in one turn: an equal part of what is free now, not of what others have left.
-    share = -(-subscription.free_in_lane(at, readable) // max(1, len(subscription.line)))
-    looks = subscription.looks or any(piece.batch is not None and _is_grouped(piece.batch) for piece in pieces)
+    consumers = len(subscription.line)
+    share = readable - at if consumers == 1 else -(-subscription.free_in_lane(at, readable) // max(1, consumers))
+    looks = subscription.looks
+    for piece in pieces:
+        looks = looks or (piece.batch is not None and bool(piece.batch.columns & _GROUP))
     behind = [consumer for consumer in subscription.line if is_behind(subscription, consumer, at)] if looks else []
     for piece in pieces:
         if subscription.line.first() is None:
@@ -81,7 +86,8 @@ def deliver(subscription: Subscription, pieces: list[Piece], asked: Range, *, wa
             _note_damage(subscription, at, min(piece.end, readable), piece, result)
         else:
             base = piece.end - piece.batch.count
-            _note_damage(subscription, at, base, None, result)
+            if at < base:
+                _note_damage(subscription, at, base, None, result)
             free = subscription.free_in(max(base, at), min(piece.end, readable))
             free = without_expired(subscription, piece.batch, base, free, wall_ms, result)
             if looks:
@@ -92,10 +98,6 @@ def deliver(subscription: Subscription, pieces: list[Piece], asked: Range, *, wa
     if not pieces:
         _note_damage(subscription, at, readable, None, result)
     return result
-
-
-def _is_grouped(batch: Batch) -> bool:
-    return bool(batch.columns & Columns.GROUP)
 
 
 def _note_damage(subscription: Subscription, low: int, high: int, found: Piece | None, result: Delivery) -> None:
@@ -175,7 +177,7 @@ def without_expired(
 ) -> list[Range]:
     """The parts of the free ranges that may be delivered; what has expired is settled, and will be buried, unless it
     was not for this subscription."""
-    expiries = batch.expiries_ms() if batch.columns & Columns.EXPIRY else None
+    expiries = batch.expiries_ms() if batch.columns & _EXPIRY else None
     if expiries is None or not free:
         return free
     live, expired = RangeSet(), RangeSet()

@@ -250,8 +250,11 @@ class Destination:
     # -- time ----------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        times = (self.subscriptions.deadline(), self.state.keep_until or None, self.publishing.delays.deadline())
-        return min((time for time in times if time is not None), default=None)
+        earliest = self.state.keep_until or None
+        for deadline in (self.subscriptions.deadline(), self.publishing.delays.deadline()):
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
+        return earliest
 
     def tick(self, now: float) -> list[Command]:
         commands = self.consuming.tick(now) + self.publishing.delays.tick(now)

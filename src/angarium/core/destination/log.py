@@ -26,7 +26,7 @@ from angarium.core.wire.frames import LANE_BITS as LANE_BITS
 LANE_POSITIONS = 1 << LANE_BITS
 LANE_COUNT = PRIORITY_MAX + 1
 _FIGURES = struct.Struct(">QQ")
-_EXPIRY = int(Columns.EXPIRY)
+_EXPIRY, _PRIORITY = int(Columns.EXPIRY), int(Columns.PRIORITY)
 
 
 class LogField(IntEnum):
@@ -189,7 +189,7 @@ class Log:
 
 def split_by_lane(batch: Batch) -> Iterable[tuple[int, Batch]]:
     """The messages of each priority as a batch of their own, with the number of the lane."""
-    priorities = batch.priorities() if batch.columns & Columns.PRIORITY else None
+    priorities = batch.priorities() if batch.columns & _PRIORITY else None
     if priorities is None:
         return ((0, batch),)
     if priorities.count(priorities[0]) == len(priorities):

@@ -139,7 +139,7 @@ class MessageManager:
         deadlines = [self.streams.deadline(), self._temporaries.deadline(), self._directory.deadline()]
         deadlines += [self._sweeper.deadline(), self.transactions.deadline(), self.retainer.deadline()]
         deadlines += [destination.deadline() for destination in self._timed.values()]
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return min([deadline for deadline in deadlines if deadline is not None], default=None)
 
     def handle(self, event: Event, *, now: float) -> list[Command]:
         self._now = now

@@ -12,16 +12,13 @@ CODE = "node-full"
 
 class NodeLimits:
     def __init__(self, *, messages_max: int, bytes_max: int) -> None:
+        self.is_set = bool(messages_max or bytes_max)
         self._messages_max = messages_max
         self._bytes_max = bytes_max
         self._held: dict[int, tuple[int, int]] = {}  # destination -> messages, bytes
         self.messages = 0
         self.bytes = 0
         self.reason = ""  # why nothing more fits; empty if something does
-
-    @property
-    def is_set(self) -> bool:
-        return bool(self._messages_max or self._bytes_max)
 
     def note(self, destination: Destination) -> None:
         if self.is_set:

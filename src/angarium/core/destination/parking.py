@@ -82,6 +82,8 @@ class Parking:
         return orphaned
 
     def deadline(self) -> float | None:
+        if not self.parked and not self.awaited:
+            return None
         times = [parked.until for parked in self.parked.values()]
         if self.awaited:
             times.append(self._awaited_until)

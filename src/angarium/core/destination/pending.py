@@ -1,6 +1,8 @@
 """What a message manager remembers of a write or a read until its answer comes."""
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from angarium.core.destination.consumer import Consumer
 from angarium.core.destination.events import Command, ToSession
@@ -13,8 +15,7 @@ from angarium.core.ranges import Range
 from angarium.core.wire.batch import Batch
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """Messages that can be delivered once they are durable."""
 
     lane: Lane
@@ -22,28 +23,27 @@ class Arrival:
     batch: Batch | None  # None: nobody wanted them, so they were not stored
 
 
-@dataclass(slots=True)
-class PendingWrite:
+class PendingWrite(msgspec.Struct):
     """What follows once a write is durable."""
 
-    answers: list[ToSession] = field(default_factory=list)
+    answers: list[ToSession] = msgspec.field(default_factory=list)
     destination: int = 0
     created: int = 0  # a destination that exists from now on
-    arrived: list[Arrival] = field(default_factory=list)
+    arrived: list[Arrival] = msgspec.field(default_factory=list)
     confirmed: tuple[bytes, int] | None = None  # producer identity, sequence
     refused: tuple[bytes, Refusal] | None = None  # producer identity, what is to be told before the confirm
-    sent: list[tuple[bytes, int]] = field(default_factory=list)  # the same in a transaction, which answers for them
+    sent: list[tuple[bytes, int]] = msgspec.field(default_factory=list)  # the same in a transaction, which answers
     opened: Consumer | None = None  # may be told so and delivered to, unless it has gone meanwhile
     settled: tuple[Consumer, int] | None = None  # who is to be told that this settlement is durable
     noted: Subscription | None = None  # how far it has delivered is known to the disk
-    lost: list[Range] = field(default_factory=list)  # what either of them claimed in vain
-    gone: list[bytes] = field(default_factory=list)  # streams that no message holds any more
-    superseded: list[int] = field(default_factory=list)  # positions of which there is a later value
+    lost: list[Range] = msgspec.field(default_factory=list)  # what either of them claimed in vain
+    gone: list[bytes] = msgspec.field(default_factory=list)  # streams that no message holds any more
+    superseded: list[int] = msgspec.field(default_factory=list)  # positions of which there is a later value
     held_ms: int | None = None  # it keeps messages until they are due; when the first of them is
     moved: bool = False  # what was due is in the log now
     committed: tuple[bytes, int] | None = None  # session, number of its transaction
     follows: Callable[[float], list[Command]] | None = None  # what else, at that time
-    others: list["PendingWrite"] = field(default_factory=list)  # of other destinations, in the same write
+    others: list["PendingWrite"] = msgspec.field(default_factory=list)  # of other destinations, in the same write
 
 
 @dataclass(frozen=True, slots=True)

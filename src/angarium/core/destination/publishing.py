@@ -21,7 +21,8 @@ from angarium.core.storage import Operation, Put, Table, delete_key, key_of
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch, Columns
 
-_EXPIRY = int(Columns.EXPIRY)
+_EXPIRY, _KEY = int(Columns.EXPIRY), int(Columns.KEY)
+_DEDUPLICATION, _DUE = int(Columns.DEDUPLICATION), int(Columns.DUE)
 
 
 class Publishing:
@@ -141,10 +142,10 @@ class Publishing:
         """Everything that becomes of new messages: dropped as known, kept until they are due, or appended."""
         operations: list[Operation] = []
         rest: Batch | None = batch
-        if batch.columns & Columns.DEDUPLICATION:
+        if batch.columns & _DEDUPLICATION:
             kept, operations = self.window.new(batch)
             rest = batch.select(kept) if kept else None
-        if rest is not None and rest.columns & Columns.DUE:
+        if rest is not None and rest.columns & _DUE:
             dues_ms = [int(due) for due in rest.dues_ms() or ()]
             wall_ms = self._state.wall_ms(now)
             later = [index for index, due in enumerate(dues_ms) if due > wall_ms]
@@ -184,7 +185,7 @@ class Publishing:
                 if part.columns & _EXPIRY:
                     state.note_expiring()
                 operations += state.streams.bind(state.identity, part, into.next - part.count)
-                if part.columns & Columns.KEY and state.record.last_value:
+                if part.columns & _KEY and state.record.last_value:
                     superseded, noted = self.last_values.noted(part, into.next - part.count)
                     pending.superseded += superseded
                     operations += noted

@@ -140,8 +140,9 @@ class Subscription:
 
     def room(self) -> int:
         """How many new ones may be delivered before others are settled: so there is a limit to what it remembers."""
-        unsettled = sum(fresh - self.cursor_of(lane) for lane, fresh in self.fresh.items())
-        in_flight = unsettled - self.settled.count - self.returned.count
+        in_flight = -self.settled.count - self.returned.count
+        for lane, fresh in self.fresh.items():
+            in_flight += fresh - self.cursor_of(lane)
         return min(self._in_flight_max, self._holes_max - len(self.settled)) - in_flight  # each may become a hole
 
     def free_in(self, low: int, high: int) -> list[Range]:
@@ -152,8 +153,8 @@ class Subscription:
             parts.append((max(low, fresh), high))
         return parts
 
-    def take(self, consumer: Consumer, low: int, high: int) -> list[int]:
-        """Give the free range to the consumer, which goes to the end of the line; return redelivery counts."""
+    def take(self, consumer: Consumer, low: int, high: int) -> None:
+        """Give the free range to the consumer, which goes to the end of the line."""
         self._leave_free(low, high)
         consumer.held.add(low, high)
         if consumer.unseen is not None:
@@ -166,7 +167,6 @@ class Subscription:
                 self.passed_over.add(*part)
             self.delivered[lane] = high
         self.line.step_back(consumer)
-        return self.redeliveries.of(low, high)
 
     def discard(self, low: int, high: int) -> None:
         """Settle free positions that nobody will get: expired, damaged, purged, or not selected."""
@@ -292,8 +292,10 @@ class Subscription:
     # -- time --------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        times = (self.parking.deadline(), self.delayed[0][0] if self.delayed else None)
-        return min((time for time in times if time is not None), default=None)
+        parked = self.parking.deadline()
+        if not self.delayed:
+            return parked
+        return self.delayed[0][0] if parked is None else min(parked, self.delayed[0][0])
 
     def end_delays(self, now: float) -> bool:
         """Return what has waited long enough; True if there was any."""

@@ -66,6 +66,8 @@ class Subscriptions:
         return list(self._timed.values())
 
     def deadline(self) -> float | None:
+        if not self._timed:
+            return None
         return min((d for s in self._timed.values() if (d := s.deadline()) is not None), default=None)
 
     def slowest_cursor(self, lane: Lane) -> int | None:

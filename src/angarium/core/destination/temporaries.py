@@ -68,6 +68,8 @@ class Temporaries:
         return []
 
     def deadline(self) -> float | None:
+        if not self._owners:
+            return None
         return min((owner.until for owner in self._owners.values() if owner.until is not None), default=None)
 
     def due(self, now: float) -> list[int]:

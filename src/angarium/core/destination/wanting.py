@@ -13,6 +13,8 @@ def wanted(subscription: Subscription, log: Log) -> int | None:
     if not subscription.line:
         return None
     for lane in log.order:
+        if not subscription.returned and subscription.fresh_of(lane.number) >= lane.readable:
+            continue  # nothing is free
         position = _wanted_in(subscription, lane)
         is_new = position is not None and position >= subscription.fresh_of(lane.number)
         if position is not None and not (is_new and subscription.room() <= 0):

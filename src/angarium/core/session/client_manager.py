@@ -46,6 +46,9 @@ from angarium.core.wire.envelope import TURN_MAX
 
 CLIENT_CHARACTERS_MAX = 1_000  # of what a client calls itself
 _TURNED_AWAY_EVERY_S = 1.0  # between two reports of it
+_OF_CONNECTION = frozenset(
+    {frames.SessionOpen, frames.SessionClose, frames.Ping, frames.Pong, frames.Failure, frames.Goodbye}
+)
 
 
 @dataclass(slots=True)
@@ -178,6 +181,19 @@ class ClientManager:
         number, frame, payload, size_bytes = received
         if not connection.greeted:
             return self._greet(connection, frame)
+        if type(frame) in _OF_CONNECTION:
+            return self._connection_frame(connection, number, frame)
+        session = connection.sessions.get(number)
+        if session is None:
+            if self._detached.has(connection.number, number):
+                self._detached.drop(frame)
+                return []
+            raise RemoteProtocolError("not-open", f"session {number} is not open")
+        if number == 0 and not isinstance(frame, frames.Request):
+            raise RemoteProtocolError("unexpected-frame", f"{type(frame).__name__} needs a session")
+        return session.client_frame(frame, payload, size_bytes)
+
+    def _connection_frame(self, connection: Connection, number: int, frame: frames.Frame) -> list[Command]:
         match frame:
             case frames.SessionOpen():
                 return self._open_session(connection, number, frame)
@@ -191,17 +207,8 @@ class ClientManager:
                 text = f"client {connection.client!r} at {connection.peer} says that we broke the protocol: {reason}"
                 ended = self._end(connection, closed=False)
                 return [Report(Level.ERROR, code, text), *ended, CloseConnection(connection.number)]
-            case frames.Goodbye():
-                return [*self._end(connection, closed=True), CloseConnection(connection.number)]
-        session = connection.sessions.get(number)
-        if session is None:
-            if self._detached.has(connection.number, number):
-                self._detached.drop(frame)
-                return []
-            raise RemoteProtocolError("not-open", f"session {number} is not open")
-        if number == 0 and not isinstance(frame, frames.Request):
-            raise RemoteProtocolError("unexpected-frame", f"{type(frame).__name__} needs a session")
-        return session.client_frame(frame, payload, size_bytes)
+            case _:
+                return [*self._end(connection, closed=True), CloseConnection(connection.number)]  # Goodbye
 
     def _greet(self, connection: Connection, frame: frames.Frame) -> list[Command]:
         if not isinstance(frame, frames.Hello):

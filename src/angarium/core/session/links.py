@@ -8,6 +8,7 @@ from angarium.core.wire import frames
 from angarium.core.wire.batch import PRIORITY_MAX, Batch, Columns
 from angarium.core.wire.frames import Frame
 
+_SEQUENCE = int(Columns.SEQUENCE)
 _POSITION_MAX = (1 << 62) - 1
 Asked = tuple[str, frames.DestinationKind, bool]  # name, kind, and whether it has to exist
 
@@ -56,7 +57,7 @@ def check_producer(frame: frames.ProducerOpen) -> None:
 def check_batch(batch: Batch, link: Link | None, body_bytes_max: int) -> None:
     if link is not None and isinstance(link.open, frames.ProducerOpen) and batch.producer != link.open.identity:
         raise RemoteProtocolError("bad-batch", "batch carries the identity of another producer")
-    if batch.columns & Columns.SEQUENCE:
+    if batch.columns & _SEQUENCE:
         raise RemoteProtocolError("bad-batch", "a producer's sequences have no gaps: publish without that column")
     if batch.body_bytes > body_bytes_max:
         offsets = batch.offsets

@@ -331,11 +331,13 @@ class Session:
                 link = self._consumers.get(number)
                 if link is None or not link.was_opened or link.state is LinkState.CLOSED:
                     return []
+                return [self._to_client(frame, payload)]
             case frames.Confirm(number, sequence):
                 link = self._producers.get(number)
                 if link is None or link.state is not LinkState.OPEN:
                     return []
                 self._unconfirmed.confirmed(number, sequence)
+                return [self._to_client(frame)]
             case frames.Block(number) | frames.Unblock(number) | frames.Refuse(number):
                 link = self._producers.get(number)
                 if link is None or link.state is not LinkState.OPEN:

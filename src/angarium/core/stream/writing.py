@@ -57,7 +57,9 @@ class WritingStreams:
         return len(self._streams)
 
     def deadline(self) -> float | None:
-        return next((stream.until for stream in self._cut.values()), None)
+        for stream in self._cut.values():
+            return stream.until
+        return None
 
     def restore(self, files: dict[bytes, StoredFile], *, now: float) -> None:
         """Files that no message holds: their senders may come back."""

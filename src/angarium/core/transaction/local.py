@@ -56,8 +56,8 @@ class Transactions:
     # -- events ------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        deadlines = (self.decisions.deadline(), self.participant.deadline())
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        decision, part = self.decisions.deadline(), self.participant.deadline()
+        return part if decision is None else decision if part is None else min(decision, part)
 
     def tick(self, now: float) -> list[Command]:
         return self.participant.tick(now) + self.decisions.tick(now)

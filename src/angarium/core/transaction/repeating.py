@@ -19,7 +19,9 @@ class Repeating(Generic[_K]):
         self._due.pop(key, None)
 
     def deadline(self) -> float | None:
-        return next(iter(self._due.values()), None)
+        for at in self._due.values():
+            return at
+        return None
 
     def due(self, now: float) -> list[_K]:
         """Each of them is started over."""

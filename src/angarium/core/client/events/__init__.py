@@ -10,6 +10,8 @@ The driver's duties:
 - Everything else is a notification for the application.
 - After `ConnectionFailed` or `ConnectionClosed` the machine takes no more events.
 
+Those that come with every batch are `msgspec.Struct`: a frozen dataclass takes five times as long to make.
+
 This module is the registry. They are spoken of by its name, `events.Publish`; the modules beside it, which only it
 imports, divide them by subject. Those of streams are in `core.client.stream_events`.
 """

@@ -2,6 +2,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from angarium.core.ranges import Range
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind, PatternSyntax, Start
@@ -50,8 +52,7 @@ class SetPrefetch:
     prefetch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(msgspec.Struct, frozen=True):
     """What the application has settled since the last time. It must hold all of it."""
 
     session: int
@@ -86,8 +87,7 @@ class ConsumerReady:
     consumer: int
 
 
-@dataclass(frozen=True, slots=True)
-class MessagesArrived:
+class MessagesArrived(msgspec.Struct, frozen=True):
     """Messages `low` to `high` - 1 of the batch, whose first has `position`; the others were here before."""
 
     session: int

@@ -1,6 +1,8 @@
 """Producers."""
 from dataclasses import dataclass
 
+import msgspec
+
 from angarium.core.client.gathered import Gathered
 from angarium.core.wire.frames import DestinationKind
 
@@ -13,8 +15,7 @@ class OpenProducer:
     destination_kind: DestinationKind
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(msgspec.Struct, frozen=True):
     """At most one batch of messages. Their sequences follow those of the Publish before, the first is 1."""
 
     session: int
@@ -37,8 +38,7 @@ class ProducerReady:
     identity: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmed:
+class Confirmed(msgspec.Struct, frozen=True):
     """All up to `sequence` are confirmed but those reported by `Refused`."""
 
     session: int

@@ -1,6 +1,8 @@
 """Facts from the driver, and commands to it: bytes, and the link that carries them."""
 from dataclasses import dataclass
 
+import msgspec
+
 from angarium.core.wire.codec import Received
 
 
@@ -15,8 +17,7 @@ class Disconnected:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class FramesReceived:
+class FramesReceived(msgspec.Struct, frozen=True):
     frames: list[Received]
 
 
@@ -49,8 +50,7 @@ class Connect:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class SendBytes:
+class SendBytes(msgspec.Struct, frozen=True):
     buffers: list[bytes]
 
 
