@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import angarium
+from angarium.cli.local_cluster import READY_S_MAX
 from tests.netns.netns_hosts import GROUP, Hosts
 from tests.process.process_broker import WAIT_S
 
@@ -41,7 +42,7 @@ class HostCluster:
                 self._processes.append(
                     subprocess.Popen([*command, "--config", str(folder / "node.toml")], stdout=log, stderr=log)
                 )
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + READY_S_MAX
         for name, process in zip(self.names, self._processes, strict=True):
             while not (self._path / name / "ready").exists():
                 assert process.poll() is None and time.monotonic() < deadline, self.log(name)
