@@ -37,7 +37,7 @@ class Limits:
             raise Rejected(
                 "body-too-long",
                 f"destination '{destination}': body of {body_bytes:,} bytes exceeds body_bytes_max "
-                f"{self.body_bytes_max:,}; split it, or raise session.body_bytes_max of the broker",
+                f"{self.body_bytes_max:,}; send it as a stream, or raise session.body_bytes_max of the broker",
             )
         if body_bytes + extra_bytes + _FRAME_BYTES_BESIDE > self.frame_bytes_max:
             raise Rejected(

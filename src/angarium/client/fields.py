@@ -24,6 +24,7 @@ PERSISTENT: Literal["persistent"] = "persistent"
 NON_PERSISTENT = "NON_PERSISTENT"  # on the wire: as selectors have it
 TEXT, MAP, STREAM, PLAIN_MESSAGE = "text", "map", "stream", "plain"
 TIME_S_MAX = 1e10  # some 300 years
+ID_BYTES_MAX = 400  # of deduplication ids and last value keys, in UTF-8: what a broker remembers of them
 _KINDS: dict[type, int] = {Queue: 1, Topic: 2}
 _GROUP, _DEDUPLICATION, _KEY = int(Columns.GROUP), int(Columns.DEDUPLICATION), int(Columns.KEY)
 _encode = msgspec.msgpack.Encoder().encode
@@ -87,10 +88,10 @@ def make_options(
         headers["group"] = _typed("group", group, str)
         announcements |= _GROUP
     if deduplication_id is not None:
-        headers["deduplication_id"] = _typed("deduplication_id", deduplication_id, str)
+        headers["deduplication_id"] = _id("deduplication_id", deduplication_id)
         announcements |= _DEDUPLICATION
     if last_value_key is not None:
-        headers["last_value_key"] = _typed("last_value_key", last_value_key, str)
+        headers["last_value_key"] = _id("last_value_key", last_value_key)
         announcements |= _KEY
     if group_sequence is not None:
         headers["group_sequence"] = _group_sequence(group, group_sequence)
@@ -112,6 +113,14 @@ def make_options(
 def _typed(name: str, value: Any, kind: Any) -> Any:
     if not isinstance(value, kind) or not value:
         raise Rejected("bad-header", f"{name} {value!r}: use {'a str' if kind is str else 'str or bytes'}, not empty")
+    return value
+
+
+def _id(name: str, value: Any) -> Any:
+    _typed(name, value, str)
+    if len(value) > ID_BYTES_MAX // 4 and (size := len(value.encode())) > ID_BYTES_MAX:
+        reason = f"{name} of {size:,} bytes exceeds {ID_BYTES_MAX}; give a shorter one, for instance a digest of it"
+        raise Rejected("bad-header", reason)
     return value
 
 
@@ -237,7 +246,7 @@ def decode_body(body: bytes, content: str | None) -> Any:
                 return TypedStream(_decode_list(body))
             case "plain":
                 return None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = f"a body of content {content!r} cannot be read: {error}; its bytes are in .body"
         raise Rejected("bad-body", reason) from None
     return body

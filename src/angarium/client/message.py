@@ -134,7 +134,13 @@ class Message(msgspec.Struct, gc=False, eq=False):
 
     @property
     def text(self) -> str:
-        return self.body.decode()
+        """The body, if it is text, or bytes that can be read as UTF-8."""
+        try:
+            if self.content in (None, "text"):
+                return self.body.decode()
+        except UnicodeDecodeError:
+            raise Rejected("bad-conversion", f"{self} has a body that is no text in UTF-8; it is in .body") from None
+        return self._body_as("text")  # type: ignore[no-any-return]
 
     @property
     def map(self) -> TypedMap:

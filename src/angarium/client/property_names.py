@@ -1,7 +1,8 @@
 """Which names properties may have: those that a selector can refer to.
 
 The rules are the specification's for identifiers (Jakarta Messaging 3.1, 3.5.1 and 3.8.1.1): a letter, `_` or `$`, then
-also digits; no word of the selector's language, in any case; `JMSX` and `JMS_` are reserved prefixes.
+also digits; no word of the selector's language, in any case. `JMSX` and `JMS_` are reserved prefixes (3.5.9), and what
+else begins with `JMS` is a header field to a selector (3.8.1.1): none of them is a name.
 """
 from angarium.core.errors import Rejected
 
@@ -29,7 +30,9 @@ def check_property_name(name: object) -> None:
         raise Rejected("bad-property", f"property {name!r}: this is a word of the selector language; use another name")
     if name in ("JMSXGroupID", "JMSXGroupSeq"):
         raise Rejected("bad-property", f"property {name!r}: send with group=... and group_sequence=... instead")
-    if name.startswith(("JMSX", "JMS_")):
-        raise Rejected("bad-property", f"property {name!r}: the prefixes JMSX and JMS_ are reserved; use another name")
+    if name.startswith("JMS"):
+        raise Rejected(
+            "bad-property", f"property {name!r}: names in JMS are header fields, or reserved; use another name"
+        )
     if len(_checked) < _CHECKED_MAX:
         _checked.add(name)

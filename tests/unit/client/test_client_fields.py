@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 import angarium
 from angarium import Rejected
-from angarium.client.fields import decode_body, decode_map, decode_properties, encode_body, make_options
+from angarium.client.fields import (
+    ID_BYTES_MAX,
+    decode_body,
+    decode_map,
+    decode_properties,
+    encode_body,
+    make_options,
+)
+from angarium.core.destination import windows
 from angarium.core.ids import format_id
 from angarium.core.wire.batch import Batch, Columns
 from tests.unit.client.client_fake_server import FakeServer
@@ -130,6 +138,25 @@ def test_no_content_makes_code_run_and_unknown_content_is_bytes() -> None:
         with pytest.raises(Rejected, match="cannot be read"):
             decode_body(b"\xff\xc1", content)
     assert decode_body(b"cos\nsystem\n", "pickle") == b"cos\nsystem\n"
+    for content, opening in (("map", b"\x81\xa1a"), ("stream", b"\x91")):
+        with pytest.raises(Rejected, match="cannot be read"):
+            decode_body(opening + b"\x91" * 100_000 + b"\xc0", content)
+
+
+def test_text_of_what_is_no_text_is_refused(run: Runner) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        bodies: list[Any] = ["words", b"plain words", b"\xff\xfe", {"a": 1}, ["a"], None]
+        for body in bodies:
+            await session.send("orders", body)
+        async with session.consume("orders") as consumer:
+            messages = [await anext(consumer) for _ in bodies]
+            assert [message.text for message in messages[:2]] == ["words", "plain words"]
+            for message in messages[2:]:
+                with pytest.raises(Rejected) as refused:
+                    _ = message.text
+                assert refused.value.code == "bad-conversion"
+
+    with_session(run, scenario)
 
 
 @pytest.mark.parametrize(
@@ -145,6 +172,7 @@ def test_no_content_makes_code_run_and_unknown_content_is_bytes() -> None:
         ({"reply_to": "a b"}, "bad-name"), ({"group": ""}, "bad-header"), ({"group": b"g"}, "bad-header"),
         ({"group_sequence": 1}, "bad-header"), ({"group": "g", "group_sequence": 1 << 31}, "bad-header"),
         ({"group": "g", "group_sequence": True}, "bad-header"),
+        ({"deduplication_id": "x" * 401}, "bad-header"), ({"last_value_key": "ü" * 201}, "bad-header"),
         ({"deduplication_id": 5}, "bad-header"), ({"last_value_key": ""}, "bad-header"),
         ({"properties": {"a-b": 1}}, "bad-property"), ({"properties": {"a": []}}, "bad-property"),
         ({"properties": {"a": 1 << 64}}, "bad-property"), ({"properties": {"JMSXGroupID": "g"}}, "bad-property"),
@@ -155,6 +183,13 @@ def test_fields_that_cannot_be_are_refused(fields: dict[str, Any], code: str) ->
     with pytest.raises(Rejected) as caught:
         make_options(None, now_ms=NOW_MS, **fields)
     assert caught.value.code == code
+
+
+def test_ids_and_keys_are_as_long_as_the_broker_remembers_them() -> None:
+    assert ID_BYTES_MAX == windows.NAME_BYTES_MAX
+    assert make_options(None, now_ms=NOW_MS, deduplication_id="ü" * 200, last_value_key="x" * 400) is not None
+    with pytest.raises(Rejected, match=r"deduplication_id of 402 bytes exceeds 400.*digest"):
+        make_options(None, now_ms=NOW_MS, deduplication_id="ü" * 201)
 
 
 def test_a_field_that_does_not_exist_is_a_mistake_of_the_program() -> None:
