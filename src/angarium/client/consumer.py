@@ -51,6 +51,7 @@ class Consumer(Ready):
         self._gathered = _nothing_gathered()
         self._is_dirty = False  # something was settled and not told
         self._is_told_soon = False  # ... and is to be in the next turn of the loop
+        self.is_fresh = True  # nobody has asked it for anything
         self.is_closing = False
         self.is_ended = False
         self.error: AngariumError | None = None  # what it ended with, unless that was asked for
@@ -112,6 +113,10 @@ class Consumer(Ready):
 
     async def _next(self, timeout_s: float | None) -> Message | None:
         """The group is used up: look at the clock, and take the next one."""
+        if self.is_fresh:
+            self.is_fresh = False
+            if timeout_s is not None and timeout_s <= 0 and self.is_empty:
+                timeout_s = await self._session.time_for_present_s(self)
         deadline = None if timeout_s is None else self._session.loop.time() + timeout_s
         await self._let_others_run()
         while True:
@@ -238,6 +243,11 @@ class Consumer(Ready):
     def set_prefetch_soon(self, prefetch: int) -> None:
         """`set_prefetch`, from wherever the application acknowledges."""
         self.set_prefetch(prefetch)
+
+    @property
+    def unsettled_count(self) -> int:
+        """Messages that are here, or in the application's hands, as of the last flush."""
+        return self._unsettled
 
     @property
     def is_transacted(self) -> bool:

@@ -3,15 +3,22 @@
 Its consumer fetches only while somebody waits, and only as many messages as there are that wait. What comes after the
 last has gone (it was on its way when the time was over) is given back at once, as if it had never been delivered:
 somebody else may be waiting for it.
+
+Of a session's consumers at most `RECEIVERS_MAX` are for this. For one more, the one that was used longest ago is closed
+of those that nobody waits at and nothing is unsettled of.
 """
 from typing import TYPE_CHECKING
 
 from angarium.client.consumer import Consumer
+from angarium.client.destination import Destination
 from angarium.client.message import Message
 from angarium.client.present import time_for_present_s
 
 if TYPE_CHECKING:
     from angarium.client.connection import Connection
+    from angarium.client.session import Session
+
+RECEIVERS_MAX = 100
 
 
 class Receiver:
@@ -24,6 +31,7 @@ class Receiver:
         self._waiting += 1
         self.adjust()
         try:
+            self.consumer.is_fresh = False  # it is asked here, and every time
             if timeout_s is not None and timeout_s <= 0 and self.consumer.is_empty:
                 timeout_s = await time_for_present_s(self._connection, self.consumer)
             return await self.consumer.receive_alone(timeout_s)
@@ -35,6 +43,20 @@ class Receiver:
     def is_idle(self) -> bool:
         return self._waiting == 0
 
+    def close_if_done(self) -> bool:
+        """Unless somebody waits here, or has a message from here. Where the session settles by itself, whoever asks
+        elsewhere is done with what came from here."""
+        if not self.is_idle:
+            return False
+        self.consumer.end_taken(is_done=True)
+        self.consumer.give_back_ready()
+        self.consumer.flush_now()
+        if self.consumer.unsettled_count:
+            return False
+        if not self.consumer.is_ended and not self.consumer.is_closing:
+            self.consumer.close_now(False)
+        return True
+
     def adjust(self) -> None:
         """To be called when somebody waits or no longer does, and when messages have come for nobody."""
         consumer = self.consumer
@@ -42,3 +64,38 @@ class Receiver:
             consumer.give_back_ready()
         if consumer.is_empty:  # else what lies there has to be taken first
             consumer.want(self._waiting)
+
+
+class Receivers:
+    """Those of one session."""
+
+    def __init__(self, session: "Session", connection: "Connection") -> None:
+        self._session = session
+        self._connection = connection
+        self.by_destination: dict[Destination, Receiver] = {}  # that was used longest ago comes first
+        self._by_number: dict[int, Receiver] = {}
+
+    async def receive(self, destination: Destination, timeout_s: float | None) -> Message | None:
+        receiver = self.by_destination.pop(destination, None)
+        if receiver is None or receiver.consumer.is_ended:
+            if len(self.by_destination) >= RECEIVERS_MAX:
+                self._close_one()
+            receiver = Receiver(self._session.open_consumer(destination, 1), self._connection)
+            self._by_number[receiver.consumer.number] = receiver
+        self.by_destination[destination] = receiver
+        return await receiver.receive(timeout_s)
+
+    def on_arrived(self, number: int) -> None:
+        receiver = self._by_number.get(number)
+        if receiver is not None and receiver.is_idle:
+            self._session.loop.call_soon(receiver.adjust)  # the machine is being listened to just now
+
+    def on_ended(self, number: int) -> None:
+        self._by_number.pop(number, None)
+
+    def _close_one(self) -> None:
+        """If there is one that may be closed; else the session's own limit decides."""
+        for destination, receiver in list(self.by_destination.items()):
+            if receiver.close_if_done():
+                del self.by_destination[destination]
+                return

@@ -16,7 +16,8 @@ from angarium.client.fields import Body, MessageFields
 from angarium.client.listening import Callback, Listener
 from angarium.client.message import Message
 from angarium.client.pattern_consumer import PatternConsumer
-from angarium.client.receiver import Receiver
+from angarium.client.present import time_for_present_s
+from angarium.client.receiver import Receivers
 from angarium.client.requesting import Replies, Requester, reply_fields
 from angarium.client.sending import Sending
 from angarium.client.sends import Sends
@@ -65,8 +66,7 @@ class Session(Sends):
         self._consumer_type = consumer_type
         self._consumers: dict[int, Consumer] = {}
         self._consumer_last = 0
-        self._receivers: dict[Destination, Receiver] = {}  # behind `receive`
-        self._receivers_by_number: dict[int, Receiver] = {}
+        self._receivers = Receivers(self, connection)  # behind `receive`
         self._syncs: dict[int, asyncio.Future[events.Synced]] = {}
         self._sync_last = 0
         self.watches = Watches(self)
@@ -142,11 +142,11 @@ class Session(Sends):
         """One message, or None if there was none within the time; 0: what is there now. Nothing beyond it is fetched in
         advance."""
         self.check_usable()
-        receiver = self._receivers.get(destination)
-        if receiver is None or receiver.consumer.is_ended:
-            receiver = Receiver(self.open_consumer(destination, 1), self._connection)
-            self._receivers[destination] = self._receivers_by_number[receiver.consumer.number] = receiver
-        return await receiver.receive(timeout_s)
+        return await self._receivers.receive(destination, timeout_s)
+
+    async def time_for_present_s(self, consumer: Consumer) -> float:
+        """For a consumer that is asked for the first time, for what is there now."""
+        return await time_for_present_s(self._connection, consumer)
 
     async def unsubscribe(self, destination: Destination, durable_name: str) -> None:
         """End a durable subscription, which nobody consumes from; what it has not settled is gone. Raises `Rejected` if
@@ -346,9 +346,7 @@ class Session(Sends):
         match command:
             case events.MessagesArrived():
                 self._consumers[command.consumer].on_arrived(command)
-                receiver = self._receivers_by_number.get(command.consumer)
-                if receiver is not None and receiver.is_idle:
-                    self.loop.call_soon(receiver.adjust)  # the machine is being listened to just now
+                self._receivers.on_arrived(command.consumer)
             case events.SessionReady():
                 pass
             case events.SessionEnded():
@@ -373,7 +371,7 @@ class Session(Sends):
                 self.watches.notify(command)
             case events.ConsumerEnded():
                 consumer = self._consumers.pop(command.consumer)
-                self._receivers_by_number.pop(command.consumer, None)
+                self._receivers.on_ended(command.consumer)
                 what = f"consumer of '{consumer.destination}'"
                 consumer.on_ended(ended_error(what, command.code, command.reason))
             case _:

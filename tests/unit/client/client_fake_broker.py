@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
 
 from angarium.core.ranges import RangeSet
 from angarium.core.wire import frames
@@ -16,6 +15,7 @@ from angarium.core.wire.batch import Batch
 from angarium.core.wire.codec import FrameParser, Received, encode
 from angarium.core.wire.frames import DestinationKind, Outcome, Start
 from tests.unit.client.client_fake_commits import on_commit, on_recover
+from tests.unit.client.client_fake_requests import on_request
 
 Holder = tuple[bytes, int]  # session identity and consumer number
 BODY_BYTES_MAX = 4 * 1024 * 1024
@@ -246,7 +246,7 @@ class FakePeer:
             case frames.Goodbye():
                 self.is_open = False
             case frames.Request():
-                self._on_request(frame)
+                on_request(self, frame)
             case frames.SessionOpen():
                 self.sessions[number] = Session(frame.identity or self.broker.next_id(), frame.transacted)
                 self.send(number, frames.SessionOpened(self.sessions[number].identity))
@@ -258,23 +258,6 @@ class FakePeer:
                 on_commit(self, number, self.sessions[number], frame, payload)
             case _:
                 self._on_consuming(number, self.sessions[number], frame)
-
-    def _on_request(self, frame: frames.Request) -> None:
-        if frame.command == "echo":
-            result: Any = frame.arguments
-            self.send(0, frames.Reply(frame.number, "", "", result), b"payload")
-        elif frame.command == "destination.create" and frame.arguments.get("temporary"):
-            name = f"temporary.{frame.number}.{self.broker.next_id().hex()}"
-            kinds = {"queue": DestinationKind.QUEUE, "topic": DestinationKind.TOPIC}
-            self.broker.log(name, kinds[frame.arguments["kind"]])
-            self.send(0, frames.Reply(frame.number, "", "", {"name": name}))
-        elif frame.command == "subscription.remove":
-            subscriptions = self.broker.log(frame.arguments["name"]).subscriptions
-            known = subscriptions.pop(frame.arguments["subscription"], None)
-            code, reason = ("unknown-subscription", "there is none") if known is None else ("", "")
-            self.send(0, frames.Reply(frame.number, code, reason, {}))
-        elif frame.command != "silence":
-            self.send(0, frames.Reply(frame.number, "unknown-command", f"no command {frame.command}"))
 
     def _on_session_close(self, number: int) -> None:
         session = self.sessions[number]

@@ -223,7 +223,7 @@ def test_receive_fetches_nothing_in_advance(run: Runner) -> None:
 def test_what_comes_after_the_time_of_a_receive_goes_back_as_if_it_had_not(run: Runner) -> None:
     async def scenario(server: FakeServer, session: angarium.Session) -> None:
         assert await session.receive("orders", timeout_s=0.02) is None
-        session._receivers["orders"].consumer.want(1)  # as if the broker had not heard yet that nobody waits
+        session._receivers.by_destination["orders"].consumer.want(1)  # as if the broker had not heard yet that nobody waits
         await session.send("orders", b"x")
         subscription = server.broker.log("orders").subscriptions[""]
         await until(lambda: subscription.held == {} and server.broker.settles == 1)
@@ -237,8 +237,8 @@ def test_what_comes_after_the_time_of_a_receive_goes_back_as_if_it_had_not(run: 
 def test_what_comes_for_a_receive_that_is_cancelled_goes_back(run: Runner) -> None:
     async def scenario(server: FakeServer, session: angarium.Session) -> None:
         waiting = asyncio.create_task(session.receive("orders", timeout_s=5))
-        await until(lambda: "orders" in session._receivers)
-        consumer = session._receivers["orders"].consumer
+        await until(lambda: "orders" in session._receivers.by_destination)
+        consumer = session._receivers.by_destination["orders"].consumer
         on_arrived = consumer.on_arrived
 
         def on_arrived_and_cancel(command: MessagesArrived) -> None:

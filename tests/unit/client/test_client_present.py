@@ -1,0 +1,83 @@
+"""Goal: asking for what is there now gets it, and does not wait for what will not come; asking in very many places goes
+on for ever.
+Method: the fake broker behind a real server, on stock asyncio and on uvloop."""
+import asyncio
+
+import pytest
+
+import angarium
+from angarium.client import receiver
+from angarium.client.present import PRESENT_S_MAX
+from tests.unit.client.client_fake_server import FakeServer, serving
+from tests.unit.client.client_running import Runner, with_session
+
+
+def test_a_fresh_consumer_gives_what_is_there_without_waiting(run: Runner) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        await session.send_many("orders", [b"0", b"1"])
+        consumer = session.consume("orders")
+        for expected in (b"0", b"1"):
+            message = await consumer.receive(0)
+            assert message is not None and message.body == expected
+            message.settle()
+        assert await consumer.receive(0) is None
+        other = session.consume("orders")
+        assert await other.receive_batch(10, 0) == []
+
+    with_session(run, scenario)
+
+
+def test_what_others_hold_is_not_waited_for(run: Runner) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        await session.send("orders", b"x")
+        held = await session.consume("orders").receive()
+        assert held is not None
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        assert await session.consume("orders").receive(0) is None
+        assert await session.receive("orders", 0) is None
+        assert loop.time() - started < PRESENT_S_MAX / 2
+
+    with_session(run, scenario)
+
+
+def test_a_consumer_that_is_refused_says_so_also_without_waiting(run: Runner) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        await session.send("orders", b"x")
+        with pytest.raises(angarium.Rejected, match="QUEUE"):
+            await session.consume(angarium.Topic("orders")).receive(0)
+
+    with_session(run, scenario)
+
+
+@pytest.mark.parametrize("acknowledge", ["individual", "auto"])
+def test_messages_are_received_one_by_one_from_any_number_of_destinations(
+    run: Runner, monkeypatch: pytest.MonkeyPatch, acknowledge: str
+) -> None:
+    monkeypatch.setattr(receiver, "RECEIVERS_MAX", 5)
+
+    async def main() -> None:
+        async with serving() as server, angarium.connect(server.address) as connection:
+            session = connection.session(acknowledge=acknowledge)  # type: ignore[arg-type]
+            names = [f"q{number}" for number in range(20)]
+            for name in names:
+                await session.send_many(name, [b"0", b"1"])
+            kept = await session.receive("q0", timeout_s=5)
+            assert kept is not None
+            for round_ in (b"0", b"1"):
+                for name in names[1:]:
+                    message = await session.receive(name, timeout_s=5)
+                    assert message is not None and (message.destination, message.body) == (name, round_)
+                    if acknowledge == "individual":
+                        message.settle()
+                    [peer] = server.broker.peers
+                    open_count = sum(len(each.consumers) for each in peer.sessions.values())
+                    assert open_count <= 5 + 1, "one may be on its way"
+            if acknowledge == "individual":
+                assert not kept.lost
+                kept.settle()  # its consumer is not closed while something of it is in our hands
+            await session.close()
+            assert list(server.broker.log("q0").subscriptions[""].durable) == [(0, 1)]
+            assert all(list(server.broker.log(name).subscriptions[""].durable) == [(0, 2)] for name in names[1:])
+
+    run(main())
