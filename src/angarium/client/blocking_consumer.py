@@ -1,17 +1,16 @@
 """From the loop to any thread: messages, in lists; and back: their settlements, gathered under a lock."""
-import asyncio
 import io
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from angarium.client import consumer as asynchronous
 from angarium.client import message as asynchronous_message
 from angarium.client.acknowledging import Taken
 from angarium.client.blocking_loop import LoopThread
-from angarium.client.blocking_streams import as_file
+from angarium.client.blocking_streams import open_file
 from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
 from angarium.client.pattern_consumer import PatternConsumer
 from angarium.client.stream_reading import IncomingStream
@@ -44,14 +43,10 @@ class Message(asynchronous_message.Message, gc=False, eq=False):
 
         It can be read while the message is not settled, as often as one likes.
         """
-        consumer = self.delivery.consumer
-        assert isinstance(consumer, ThreadedConsumer)
-        return consumer.open_file(super().open)
+        return cast(ThreadedConsumer, self.delivery.consumer).open_file(super().open)
 
     def _settle_late(self, outcome: Outcome) -> None:
-        consumer = self.delivery.consumer
-        assert isinstance(consumer, ThreadedConsumer)
-        consumer.settle_late(self, outcome)
+        cast(ThreadedConsumer, self.delivery.consumer).settle_late(self, outcome)
 
 
 class ThreadedConsumer(asynchronous.Consumer):
@@ -68,10 +63,7 @@ class ThreadedConsumer(asynchronous.Consumer):
         self.fetched: deque[asynchronous_message.Message] = deque()  # on their way to the application
 
     def open_file(self, open_stream: Callable[[], IncomingStream]) -> io.BufferedReader:
-        async def open_in_loop() -> IncomingStream:
-            return open_stream()
-
-        return as_file(asyncio.run_coroutine_threadsafe(open_in_loop(), self._loop).result(), self._loop)
+        return open_file(open_stream, self._loop)
 
     def set_prefetch_soon(self, prefetch: int) -> None:
         self._loop.call_soon_threadsafe(self.set_prefetch, prefetch)

@@ -4,11 +4,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack, cast
 
+from angarium.client import browsing as asynchronous_browsing
 from angarium.client import connection as asynchronous
 from angarium.client import message as asynchronous_message
 from angarium.client import session as asynchronous_session
+from angarium.client.blocking_browsing import Browser
 from angarium.client.blocking_consumer import Consumer, Message, ThreadedConsumer
 from angarium.client.blocking_listening import Listener
 from angarium.client.blocking_loop import LoopThread
@@ -189,6 +191,19 @@ class Session:
         message = self._thread.run(self._session.receive(destination, timeout_s))
         assert message is None or isinstance(message, Message)
         return message
+
+    def browse(
+        self, destination: Destination, selector: str = "", *, timeout_s: float | None = None
+    ) -> Iterator[Message]:
+        """Look at what lies in a queue without taking it; see `angarium.Session.browse`. `timeout_s` bounds each wait
+        for a page."""
+
+        async def browse() -> asynchronous_browsing.Browser:
+            return self._session.browse(destination, selector, browser_type=Browser)
+
+        browser = self._thread.run(browse())
+        while page := self._thread.run(browser.next_page(), timeout_s, what="browsing"):
+            yield from cast(list[Message], page)
 
     def unsubscribe(self, destination: Destination, durable_name: str, timeout_s: float | None = None) -> None:
         """End a durable subscription; what it has not settled is gone."""

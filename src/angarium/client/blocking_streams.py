@@ -1,6 +1,7 @@
 """Streams without async: a body that is read like a file, or written piece by piece."""
 import asyncio
 import io
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -38,7 +39,15 @@ class IncomingStream(io.RawIOBase):
                 self._loop.call_soon_threadsafe(self._stream.close_now)
 
 
-def as_file(stream: stream_reading.IncomingStream, loop: asyncio.AbstractEventLoop) -> io.BufferedReader:
+def open_file(
+    open_stream: Callable[[], stream_reading.IncomingStream], loop: asyncio.AbstractEventLoop
+) -> io.BufferedReader:
+    """Open it in the loop, for any other thread to read."""
+
+    async def open_in_loop() -> stream_reading.IncomingStream:
+        return open_stream()
+
+    stream = asyncio.run_coroutine_threadsafe(open_in_loop(), loop).result()
     return io.BufferedReader(IncomingStream(stream, loop), FRAGMENT_BYTES)
 
 

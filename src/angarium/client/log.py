@@ -203,10 +203,11 @@ class Log:
                 yield piece
 
     async def _ask(self, command: str, arguments: dict[str, Any]) -> Answer:
-        return await _asked(self._request, command, {"name": self.destination, **arguments})
+        return await asked(self._request, command, {"name": self.destination, **arguments})
 
 
-async def _asked(request: Request, command: str, arguments: dict[str, Any]) -> Answer:
+async def asked(request: Request, command: str, arguments: dict[str, Any]) -> Answer:
+    """For what changes nothing: again if the answer is lost."""
     for _ in range(ATTEMPTS_MAX - 1):
         try:
             return await request(command, arguments)
@@ -220,7 +221,7 @@ async def list_logs(request: Request, prefix: str = "") -> list[LogDescription]:
     found: list[LogDescription] = []
     while True:
         arguments = {"after": found[-1].name if found else "", "prefix": prefix}
-        page = _converted((await _asked(request, "log.list", arguments)).result, list[LogDescription])
+        page = _converted((await asked(request, "log.list", arguments)).result, list[LogDescription])
         if not page:
             return found
         found += page

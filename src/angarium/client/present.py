@@ -1,8 +1,8 @@
 """Receiving what is there now, without waiting for what is yet to come.
 
-A consumer knows only what has arrived. Whether more is on its way, only the broker knows. It is asked after the consumer
-has been opened there, with its credit: what it can give at once is sent before its answer, and what it has to read from
-disk first it calls `delivering`. What others hold, or no consumer selects, is not waited for.
+A consumer knows only what has arrived. Whether more is on its way, only the broker knows. It is asked after the
+consumer has been opened there, with its credit: what it can give at once is sent before its answer, and what it has to
+read from disk first it calls `delivering`. What others hold, or no consumer selects, is not waited for.
 """
 import asyncio
 from typing import TYPE_CHECKING, Any

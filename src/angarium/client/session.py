@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast
 
 from angarium.client.acknowledging import Acknowledge, check_mode
+from angarium.client.asking import Asking
 from angarium.client.buffer import SendBuffer
 from angarium.client.consumer import Consumer
-from angarium.client.destination import Destination, Pattern, Queue, Topic
+from angarium.client.destination import Destination, Pattern, Queue
 from angarium.client.ended import LEAVING_TIMEOUT_S, ended_error, note_unfinished
 from angarium.client.fields import Body, MessageFields
 from angarium.client.listening import Callback, Listener
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from angarium.client.connection import Connection
 
 
-class Session(Sends):
+class Session(Sends, Asking):
     """Made by `Connection.session`. For one event loop, not for several threads. What one session sends to one
     destination stays in order."""
 
@@ -148,14 +149,6 @@ class Session(Sends):
         """For a consumer that is asked for the first time, for what is there now."""
         return await time_for_present_s(self._connection, consumer)
 
-    async def unsubscribe(self, destination: Destination, durable_name: str) -> None:
-        """End a durable subscription, which nobody consumes from; what it has not settled is gone. Raises `Rejected` if
-        there is none of that name, or somebody consumes from it."""
-        self.check_usable()
-        check_name(durable_name, what="subscription")
-        name = destination if isinstance(destination, str) else destination.name
-        await self._connection.request("subscription.remove", {"name": name, "subscription": durable_name})
-
     async def sync(self) -> None:
         """Wait until every settlement so far is durable."""
         self.check_usable()
@@ -200,19 +193,6 @@ class Session(Sends):
         listener = Listener(self.consume(destination, **options), callback, self._turn)
         self._listeners.append(listener)
         return listener
-
-    async def temporary_queue(self) -> Queue:
-        """A queue of its own, which vanishes with the connection."""
-        return Queue(await self._temporary("queue"))
-
-    async def temporary_topic(self) -> Topic:
-        """A topic of its own, which vanishes with the connection."""
-        return Topic(await self._temporary("topic"))
-
-    async def _temporary(self, kind: str) -> str:
-        self.check_usable()
-        answer = await self._connection.request("destination.create", {"temporary": True, "kind": kind})
-        return str(answer.result["name"] if isinstance(answer.result, dict) else answer.result)
 
     async def request(
         self,

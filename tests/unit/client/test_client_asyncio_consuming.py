@@ -223,7 +223,8 @@ def test_receive_fetches_nothing_in_advance(run: Runner) -> None:
 def test_what_comes_after_the_time_of_a_receive_goes_back_as_if_it_had_not(run: Runner) -> None:
     async def scenario(server: FakeServer, session: angarium.Session) -> None:
         assert await session.receive("orders", timeout_s=0.02) is None
-        session._receivers.by_destination["orders"].consumer.want(1)  # as if the broker had not heard yet that nobody waits
+        # As if the broker had not heard yet that nobody waits:
+        session._receivers.by_destination["orders"].consumer.want(1)
         await session.send("orders", b"x")
         subscription = server.broker.log("orders").subscriptions[""]
         await until(lambda: subscription.held == {} and server.broker.settles == 1)

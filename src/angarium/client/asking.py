@@ -1,0 +1,55 @@
+"""What a session asks the broker for beside sending and consuming: a look at a queue, temporary destinations, the end
+of a subscription."""
+from typing import TYPE_CHECKING
+
+from angarium.client.browsing import Browser
+from angarium.client.destination import Destination, Queue, Topic, name_of, resolve
+from angarium.client.stream_desk import StreamDesk
+from angarium.client.stream_reading import IncomingStream
+from angarium.core.names import check_name
+
+if TYPE_CHECKING:
+    from angarium.client.connection import Connection
+
+
+class Asking:
+    streams: StreamDesk
+    _connection: "Connection"
+
+    def check_usable(self) -> None:
+        """Raise why the session takes no more requests, if so."""
+        raise NotImplementedError
+
+    def browse(
+        self, destination: Destination, selector: str = "", *, browser_type: type[Browser] = Browser
+    ) -> Browser:
+        """Look at what lies in a queue without taking it: an asynchronous iterator of messages, which can be read and
+        not settled. See `client.browsing` for their order, and what happens to those that come and go meanwhile."""
+        self.check_usable()
+        name, _ = resolve(destination, reading=True)
+
+        def open_stream(position: int, size: int) -> IncomingStream:
+            return self.streams.open_reader(-1, position, size, name)
+
+        return browser_type(self._connection.request, name, selector, open_stream)
+
+    async def temporary_queue(self) -> Queue:
+        """A queue of its own, which vanishes with the connection."""
+        return Queue(await self._temporary("queue"))
+
+    async def temporary_topic(self) -> Topic:
+        """A topic of its own, which vanishes with the connection."""
+        return Topic(await self._temporary("topic"))
+
+    async def _temporary(self, kind: str) -> str:
+        self.check_usable()
+        answer = await self._connection.request("destination.create", {"temporary": True, "kind": kind})
+        return str(answer.result["name"] if isinstance(answer.result, dict) else answer.result)
+
+    async def unsubscribe(self, destination: Destination, durable_name: str) -> None:
+        """End a durable subscription, which nobody consumes from; what it has not settled is gone. Raises `Rejected` if
+        there is none of that name, or somebody consumes from it."""
+        self.check_usable()
+        check_name(durable_name, what="subscription")
+        arguments = {"name": name_of(destination), "subscription": durable_name}
+        await self._connection.request("subscription.remove", arguments)

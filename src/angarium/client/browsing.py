@@ -1,0 +1,124 @@
+"""Looking at the messages of a queue without taking them.
+
+They are asked for in pages, one at a time, each up to `PAGE_MESSAGES` and `PAGE_BYTES`. Reading changes nothing, so a
+page whose answer was lost is asked for again. The broker goes by position: within a priority in order, the usual one
+first. A browser ends where the queue ended when it began; what is taken meanwhile may still be shown, what is not yet
+due is not.
+
+A `Message` that was browsed is read like any other, and cannot be settled: it is nobody's.
+"""
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+
+import msgspec
+
+from angarium.client.log import Request, asked
+from angarium.client.message import Delivery, Message
+from angarium.client.stream_reading import IncomingStream
+from angarium.core.errors import LocalProtocolError, RemoteProtocolError
+from angarium.core.wire.batch import Batch
+
+if TYPE_CHECKING:
+    from angarium.client.consumer import Consumer
+
+PAGE_MESSAGES = 1_000
+PAGE_BYTES = 1 << 20
+OpenStream = Callable[[int, int], IncomingStream]  # of the message at that position, of that length
+
+
+class _Part(msgspec.Struct, frozen=True):
+    position: int
+    count: int
+    bytes: int
+
+
+class _Page(msgspec.Struct, frozen=True):
+    parts: Sequence[_Part]
+    next: int
+    end: int
+
+
+class Browser:
+    """Made by `Session.browse`: an asynchronous iterator. There is nothing to close."""
+
+    message_type: type[Message] = Message
+    run_high = -1  # to a message this is its consumer, which it has none of: nothing is being settled
+    error = None
+
+    def __init__(self, request: Request, destination: str, selector: str, open_stream: OpenStream) -> None:
+        self.destination = destination
+        self.open_stream = open_stream
+        self._request = request
+        self._selector = selector
+        self._ready: deque[Message] = deque()
+        self._position = 0
+        self._end: int | None = None  # where the queue ended when the first page was read
+        self._asking = asyncio.Lock()  # several tasks may share it
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        if not self._ready:
+            await self._refill()
+        if not self._ready:
+            raise StopAsyncIteration
+        return self._ready.popleft()
+
+    async def next_page(self) -> list[Message]:
+        """What is left of the page at hand, or the next one; empty at the end."""
+        if not self._ready:
+            await self._refill()
+        page = list(self._ready)
+        self._ready.clear()
+        return page
+
+    async def _refill(self) -> None:
+        async with self._asking:
+            while not self._ready and (self._end is None or self._position < self._end):
+                await self._fetch()
+
+    async def _fetch(self) -> None:
+        arguments: dict[str, Any] = {
+            "name": self.destination, "position": self._position, "count": PAGE_MESSAGES, "bytes_max": PAGE_BYTES,
+        }  # fmt: skip
+        if self._selector:
+            arguments["selector"] = self._selector
+        answer = await asked(self._request, "destination.browse", arguments)
+        try:
+            page = msgspec.convert(answer.result, _Page)
+        except msgspec.ValidationError as error:
+            raise RemoteProtocolError("bad-reply", f"browsing '{self.destination}': {error}") from None
+        end = page.end if self._end is None else self._end
+        if page.next <= self._position < end:
+            raise RemoteProtocolError("bad-reply", f"browsing '{self.destination}' stays at position {page.next}")
+        messages = self._messages(page.parts, answer.payload)
+        self._ready.extend(message for message in messages if message.position < end)
+        self._position, self._end = page.next, end
+
+    def _messages(self, parts: Sequence[_Part], payload: bytes) -> list[Message]:
+        messages: list[Message] = []
+        at = 0
+        for part in parts:
+            batch = Batch.parse(payload[at : at + part.bytes])
+            at += part.bytes
+            if batch.count != part.count:
+                reason = f"browsing '{self.destination}': a part of {part.count} messages holds {batch.count}"
+                raise RemoteProtocolError("bad-reply", reason)
+            positions = range(part.position, part.position + part.count)
+            delivery = Delivery(cast("Consumer", self), batch, positions, [], 0, batch.count)
+            messages += delivery.messages(self.message_type)
+        return messages
+
+    # -- in the place of the consumer that such a message has not ------------------------------------
+
+    def settle(self, message: Message, outcome: int) -> Awaitable[None]:
+        self._refuse(message)
+
+    def acknowledge(self, message: Message) -> None:
+        self._refuse(message)
+
+    def _refuse(self, message: Message) -> NoReturn:
+        raise LocalProtocolError(f"{message} was only browsed, and is not yours to settle; consume it instead")

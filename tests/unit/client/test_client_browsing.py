@@ -1,0 +1,92 @@
+"""Goal: browsing shows what lies there, page by page, and takes nothing; what it shows cannot be settled.
+Method: the fake broker behind a real server, on stock asyncio and on uvloop, and from a thread."""
+import pytest
+
+import angarium
+from angarium import blocking
+from angarium.client import browsing
+from tests.unit.client.client_fake_broker import FakeBroker
+from tests.unit.client.client_fake_server import FakeServer
+from tests.unit.client.client_running import Runner, until, with_session
+from tests.unit.client.test_client_blocking import ServerThread
+
+
+def test_browsing_shows_all_and_takes_nothing(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browsing, "PAGE_MESSAGES", 3)
+
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        await session.send_many("orders", [b"%d" % n for n in range(10)])
+        first = await session.receive("orders", timeout_s=5)
+        assert first is not None
+        first.settle()
+        await session.sync()
+        seen = [message async for message in session.browse("orders")]
+        assert [message.body for message in seen] == [b"%d" % n for n in range(1, 10)]
+        assert [message.position for message in seen] == list(range(1, 10))
+        assert {message.destination for message in seen} == {"orders"}
+        subscription = server.broker.log("orders").subscriptions[""]
+        assert (subscription.held, subscription.settled.count) == ({}, 1)
+        assert [m.body async for m in session.browse(angarium.Queue("orders"), "7")] == [b"7"]
+        assert [m.body async for m in session.browse("nothing.here")] == []
+
+    with_session(run, scenario)
+
+
+def test_what_arrives_while_browsing_is_not_followed(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browsing, "PAGE_MESSAGES", 1)
+
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        await session.send_many("orders", [b"0", b"1"])
+        count = 0
+        async for message in session.browse("orders"):
+            await session.send("orders", b"more")
+            count += 1
+            assert message.body != b"more"
+        assert count == 2
+
+    with_session(run, scenario)
+
+
+def test_what_was_only_looked_at_cannot_be_settled_in_any_mode(run: Runner) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        await session.send("orders", "x", type="t")
+        [message] = [each async for each in session.browse("orders")]
+        assert (message.text, message.type, message.lost, message.delivery_count) == ("x", "t", False, 1)
+        for answer in (message.settle, message.reject, message.release, message.acknowledge):
+            with pytest.raises(angarium.LocalProtocolError, match="browsed"):
+                answer()
+        assert await message.open().read() == b"x"
+
+    with_session(run, scenario)
+
+
+def test_browsing_goes_on_after_a_cut(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browsing, "PAGE_MESSAGES", 2)
+
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        await session.send_many("orders", [b"%d" % n for n in range(5)])
+        bodies = []
+        async for message in session.browse("orders"):
+            bodies.append(message.body)
+            server.cut_all()
+            await until(lambda: not server.links)
+        assert bodies == [b"%d" % n for n in range(5)]
+
+    with_session(run, scenario)
+
+
+def test_browsing_without_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browsing, "PAGE_MESSAGES", 2)
+    server = ServerThread(FakeBroker())
+    try:
+        with blocking.connect(server.address) as connection, connection.session() as session:
+            session.send_many("orders", [b"%d" % n for n in range(5)], timeout_s=5)
+            messages = list(session.browse("orders", timeout_s=5))
+            assert [message.body for message in messages] == [b"%d" % n for n in range(5)]
+            assert [message.body for message in session.browse("orders", "3")] == [b"3"]
+            for answer in (messages[0].settle, messages[0].release, messages[0].acknowledge):
+                with pytest.raises(angarium.LocalProtocolError, match="browsed"):
+                    answer()
+            assert messages[0].open().read() == b"0"
+    finally:
+        server.stop()
