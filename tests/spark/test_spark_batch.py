@@ -87,3 +87,18 @@ def test_what_is_gone_is_not_passed_over_in_silence(spark: SparkSession, orders:
     with pytest.raises(Exception, match="positions 0 to 39 are gone"):
         orders.read(spark, subscribe=name, startingOffsets=where).count()
     assert orders.read(spark, subscribe=name, startingOffsets=where, failOnDataLoss=False).count() == 60
+
+
+def test_filters_are_pushed_down_if_asked_for(spark: SparkSession, orders: Orders) -> None:
+    name = orders.create()
+    orders.send("a", 100, type="x")
+    orders.send("a", 10, type="y", priority=9)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = orders.read(spark, subscribe=name, pushFilters=True)
+        assert frame.filter("position >= 90 AND position < 95").count() == 5
+        assert frame.filter("priority > 4 AND type = 'y'").count() == 10
+        assert frame.filter(f"destination = '{name}' AND timestamp > timestamp'2020-01-01 00:00:00'").count() == 110
+        assert frame.filter("type IN ('x', 'z') AND properties['n'] = '7'").count() == 1
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")

@@ -3,6 +3,7 @@
     options    what a user may say, checked
     offsets    how far a query is: for each destination its id, and one position for each priority that was used
     planning   which positions a batch has, and which task reads which of them
+    pushdown   what Spark's filters allow to leave out
     metadata   what the broker's logs hold, asked seldom
     reading    a task: from pages of a log to Arrow record batches
     columns    batches as columns

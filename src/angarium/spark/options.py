@@ -24,7 +24,7 @@ _KNOWN = {
         "address", "subscribe", "subscribePattern", "subscribeRegex", "startingOffsets", "startingTimestamp",
         "startingOffsetsByTimestamp", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
         "maxOffsetsPerTrigger", "minPartitions", "failOnDataLoss", "selector", "includeHeaders", "columns",
-        "pollIntervalMs", "readerName",
+        "pollIntervalMs", "readerName", "pushFilters",
     )
 }  # fmt: skip
 _SUBSCRIBING = ("subscribe", "subscribePattern", "subscribeRegex")
@@ -58,11 +58,12 @@ class SourceOptions:
     selector: str = ""
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     poll_interval_s: float = 0.1
+    pushes_filters: bool = False
     reader: str = ""  # under which brokers show how far the stream is
 
     def refuse_of_stream(self, given: Mapping[str, str]) -> None:
-        """A stream has no end."""
         _refuse(given, _ENDING, "a stream has no end: use it with spark.read, or stop the stream by a trigger")
+        _refuse(given, ("pushFilters",), "it is for spark.read: Spark pushes no filters into a stream")
 
     def refuse_of_batch(self, given: Mapping[str, str]) -> None:
         _refuse(given, _STREAM_ONLY, "it is for spark.readStream")
@@ -97,6 +98,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         selector=_selector(options.get("selector", "")),
         columns=_columns(options),
         poll_interval_s=_number("pollIntervalMs", options.get("pollIntervalMs", "100"), at_least=1) / 1_000,
+        pushes_filters=_flag("pushFilters", options.get("pushFilters", "false")),
         reader=_reader(options.get("readerName", "")),
     )
 

@@ -4,10 +4,11 @@ Spark makes these objects in a process for the query's driver, and sends copies 
 that travels leaves its connection behind. `stop` may never be called: the process just ends.
 """
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
+from dataclasses import replace
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -23,6 +24,7 @@ from angarium.spark.columns import ALL_COLUMNS, schema_of
 from angarium.spark.metadata import Metadata
 from angarium.spark.options import EARLIEST, LATEST, SourceOptions, Where, parse_options
 from angarium.spark.planning import Range
+from angarium.spark.pushdown import Pushed, pushed
 from angarium.spark.reading import lost, read_ranges
 
 
@@ -50,7 +52,8 @@ class AngariumDataSource(DataSource):
 
     def reader(self, schema: StructType) -> "AngariumReader":
         self._parsed.refuse_of_batch(self._given)
-        return AngariumReader(self._parsed, _checked(schema))
+        kind = FilteringReader if self._parsed.pushes_filters else AngariumReader
+        return kind(self._parsed, _checked(schema))
 
     def streamReader(self, schema: StructType) -> "AngariumStreamReader":
         self._parsed.refuse_of_stream(self._given)
@@ -91,6 +94,14 @@ class _Reading:
 
 
 class AngariumReader(_Reading, DataSourceReader):
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._pushed = Pushed()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._pushed = Pushed()  # only partitions are made by it, and they are made
+
     def partitions(self) -> list[InputPartition]:
         options, metadata = self._options, self._metadata
         try:
@@ -108,7 +119,15 @@ class AngariumReader(_Reading, DataSourceReader):
         planning.check_end(end, described)
         if options.fail_on_data_loss and (gone := planning.losses(start, described)):
             raise lost("; ".join(gone))
-        return self._split(planning.ranges(start, end))
+        return self._split(self._pushed.narrowed(planning.ranges(start, end)))
+
+
+class FilteringReader(AngariumReader):
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Reads less by them, and leaves them to Spark all the same."""
+        self._pushed = pushed(filters)
+        self._options = replace(self._options, selector=self._pushed.selector(self._options.selector))
+        return filters
 
 
 class AngariumStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
