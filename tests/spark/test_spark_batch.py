@@ -7,6 +7,8 @@ from pyspark.sql import functions as f
 
 from tests.spark.spark_messages import Orders, bodies_of, digest
 
+pytestmark = pytest.mark.timeout(600)  # on a machine that does other things, too
+
 
 def test_a_read_equals_what_was_sent(spark: SparkSession, orders: Orders) -> None:
     name = orders.create()

@@ -3,11 +3,13 @@ import asyncio
 import threading
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.process.cluster_processes import Cluster, running_cluster
 from tests.spark.spark_messages import Orders, bodies_of, digest
 
+pytestmark = pytest.mark.timeout(600)  # on a machine that does other things, too
 COUNT = 10_000
 
 

@@ -10,6 +10,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tests.process.process_broker import running
 from tests.spark.spark_messages import STARTS_MAX, TOO_SLOW, Orders, bodies_of, digest
 
+pytestmark = pytest.mark.timeout(600)  # on a machine that does other things, too
+
 
 def test_exactly_once_over_restarts_of_the_query(spark: SparkSession, orders: Orders) -> None:
     name = orders.create()

@@ -1,0 +1,100 @@
+"""How fast Spark reads a log, beside the same rows in Parquet: in batches, and as a stream that reads what there is.
+
+    python -m benchmarks.spark_read --count 1000000
+
+Both sides answer the same question, over all columns or over three; the best of `--rounds` counts, in turns. A round
+that is not counted comes first: it starts Python processes and loads classes. Needs `pip install 'angarium[spark]'`.
+"""
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from rich.console import Console
+from rich.table import Table
+
+from angarium import blocking
+from benchmarks.processes import Broker, Launch, free_port
+
+NAME = "rows"
+
+
+def fill(address: str, count: int, size: int) -> None:
+    with blocking.connect(address) as connection, connection.session() as session:
+        connection.request("destination.create", {"name": NAME, "kind": "queue", "retain_s": 3_600})
+        body = os.urandom(size)
+        session.send_many(NAME, (body for _ in range(count)))
+
+
+def asked(frame: DataFrame, *, slim: bool) -> DataFrame:
+    told = [f.sum(f.length("body")), f.max("position"), f.max("timestamp")]
+    return frame.agg(*told) if slim else frame.agg(*told, f.max("message_id"), f.max("priority"), f.count("type"))
+
+
+def timed(action: Callable[[], object], rounds: int) -> float:
+    action()
+    times: list[float] = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def drained(frame: DataFrame, directory: Path) -> None:
+    """All there is, as a stream, into nothing."""
+    checkpoint = tempfile.mkdtemp(dir=directory)
+    writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def main(
+    count: Annotated[int, typer.Option(help="Messages.")] = 1_000_000,
+    size: Annotated[int, typer.Option(help="Bytes of a body.")] = 200,
+    rounds: Annotated[int, typer.Option(help="Of each, of which the best counts.")] = 3,
+    cores: Annotated[int, typer.Option(help="Of Spark.")] = 2,
+) -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    directory, listen = Path(tempfile.mkdtemp()), f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "angarium.cli.main", "up", "--data", str(directory / "data"), "--listen", listen]
+    try:
+        with Broker(Launch(command, "ready"), directory / "broker.log"):
+            fill(f"angarium://{listen}", count, size)
+            spark = SparkSession.builder.master(f"local[{cores}]").config("spark.ui.enabled", "false").getOrCreate()
+            spark.sparkContext.setLogLevel("ERROR")
+            compare(spark, f"angarium://{listen}", directory, count, rounds)
+            spark.stop()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def compare(spark: SparkSession, address: str, directory: Path, count: int, rounds: int) -> None:
+    options = {"address": address, "subscribe": NAME}
+    ours = spark.read.format("angarium").options(**options).load()
+    slim = spark.read.format("angarium").options(**options, columns="position,timestamp,body").load()
+    files = str(directory / "parquet")
+    ours.write.parquet(files)
+    parquet = spark.read.parquet(files)
+    stream = spark.readStream.format("angarium").options(**options, startingOffsets="earliest").load()
+    parquet_stream = spark.readStream.schema(parquet.schema).parquet(files)
+    cases: list[tuple[str, Callable[[], object], Callable[[], object]]] = [
+        ("batch, six columns", asked(ours, slim=False).collect, asked(parquet, slim=False).collect),
+        ("batch, three columns", asked(slim, slim=True).collect, asked(parquet, slim=True).collect),
+        ("stream, available now", lambda: drained(stream, directory), lambda: drained(parquet_stream, directory)),
+    ]
+    table = Table("", "angarium rows/s", "Parquet rows/s", "ratio")
+    for name, read, compared in cases:
+        mine, theirs = timed(read, rounds), timed(compared, rounds)
+        table.add_row(name, f"{count / mine:,.0f}", f"{count / theirs:,.0f}", f"{theirs / mine:.2f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
