@@ -142,7 +142,7 @@ class Consumer:
                     message = self._ready.popleft()
                 except IndexError:  # another thread was faster
                     break
-                if not message.lost:
+                if _may_be_handed_out(message):
                     if self._taken is not None:
                         self._taken.messages.append(message)
                     return message
@@ -157,7 +157,7 @@ class Consumer:
         messages = [] if first is None else [first]
         while self._ready and len(messages) < max:
             message = self._ready.popleft()
-            if not message.lost:
+            if _may_be_handed_out(message):
                 messages.append(message)
         if self._taken is not None:
             self._taken.messages += messages[1:]
@@ -201,3 +201,11 @@ class Consumer:
             self.close(LEAVING_TIMEOUT_S)
         except AngariumError as unfinished:
             note_unfinished(error, unfinished)
+
+
+def _may_be_handed_out(message: asynchronous_message.Message) -> bool:
+    """What has expired on its way from the loop goes back."""
+    if message.lost or not message.has_expired:
+        return not message.lost
+    cast(ThreadedConsumer, message.delivery.consumer).settle_late(cast(Message, message), Outcome.RETURN)
+    return False

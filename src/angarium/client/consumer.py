@@ -92,7 +92,7 @@ class Consumer(Ready):
             return []
         messages = [first, *islice(self._group, max - 1)]
         while len(messages) < max:
-            messages += islice(self._ready, max - len(messages))
+            messages += self._take_ready(max - len(messages))
             if len(messages) < max and not self._refill():
                 break
         self._burst += len(messages)

@@ -3,6 +3,7 @@
 A `Delivery` is one batch that arrived; its `Message` objects are made one by one, as they are asked for, and look
 into its columns only when a field of theirs is read.
 """
+import time
 from collections.abc import Awaitable, Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
@@ -24,19 +25,24 @@ from angarium.client.values import TypedMap, TypedStream
 from angarium.core.errors import Rejected
 from angarium.core.ids import format_id, message_id
 from angarium.core.ranges import RangeSet
-from angarium.core.wire.batch import PRIORITY_DEFAULT, Batch
+from angarium.core.wire.batch import PRIORITY_DEFAULT, Batch, Columns
 from angarium.core.wire.frames import Outcome
 
 if TYPE_CHECKING:
     from angarium.client.consumer import Consumer
 
+_EXPIRY = int(Columns.EXPIRY)
 _SENT_ON = ("correlation_id", "type", "group", "group_sequence", "deduplication_id", "last_value_key")
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 class Delivery:
     __slots__ = (
-        "__weakref__", "_expiries_ms", "_priorities", "batch", "consumer", "high", "lost", "low", "positions",
-        "redeliveries",
+        "__weakref__", "_expiries_ms", "_priorities", "arrived_ms", "batch", "consumer", "high", "lost", "low",
+        "positions", "redeliveries",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +57,17 @@ class Delivery:
         self.lost: RangeSet | None = None  # positions that are no longer ours
         self._priorities: bytes | None = None
         self._expiries_ms: memoryview | None = None
+        self.arrived_ms = now_ms() if batch.columns & _EXPIRY else 0
+
+    @property
+    def expires(self) -> bool:
+        """Some message in it does."""
+        return self.arrived_ms > 0
+
+    def has_expired(self, index: int) -> bool:
+        """While it lay here. What had expired by this clock when it arrived had not by the broker's, which counts: else
+        clocks that differ would send it to and fro."""
+        return self.arrived_ms > 0 and self.arrived_ms < self.expires_ms(index) <= now_ms()
 
     def messages(self, message_type: "type[Message]") -> "Iterator[Message]":
         batch, low, high = self.batch, self.low, self.high
@@ -186,6 +203,11 @@ class Message(msgspec.Struct, gc=False, eq=False):
     def expires_ms(self) -> int:
         """Milliseconds since 1970; 0 is never."""
         return self.delivery.expires_ms(self.index)
+
+    @property
+    def has_expired(self) -> bool:
+        """It has, while it lay here."""
+        return self.delivery.has_expired(self.index)
 
     @property
     def due_ms(self) -> int:

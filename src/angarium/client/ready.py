@@ -3,6 +3,9 @@
 Batches are kept whole; a `Message` is made when it is asked for. Taking messages that lie ready creates no Future, and
 lets the loop run after `BURST_S`, or `BURST_MESSAGES_MIN` messages or a quarter of the prefetch, whichever is more:
 so settlements, heartbeats and other tasks get on, and credit goes out long before the broker has to wait for it.
+
+What expires while it lies here is not handed out: it goes back to the broker, which buries it. Batches in which
+something expires are therefore taken message by message; others are not looked into.
 """
 import asyncio
 import time
@@ -11,6 +14,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 
 from angarium.client.message import Delivery, Message
+from angarium.core.wire.frames import Outcome
 
 BURST_MESSAGES_MIN = 256
 BURST_S = 0.005
@@ -24,6 +28,7 @@ class Ready:
         self.prefetch = prefetch
         self._group: Iterator[Message] = iter(())  # of the ready ones, until the next look at the clock
         self._ready: Iterator[Message] = iter(())  # of the batch that is being taken
+        self._expires = False  # something in that batch does
         self._buffer: deque[Delivery] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._group_size = _GROUP_MAX
@@ -35,14 +40,28 @@ class Ready:
         for message in self._group:  # another task may have put something there meanwhile
             self._group = chain((message,), self._group)
             return self._group
-        self._group = islice(self._ready, self._group_size)
-        self._burst += self._group_size
+        size = 1 if self._expires else self._group_size
+        self._group = iter(self._take_ready(1)) if self._expires else islice(self._ready, size)
+        self._burst += size
         return self._group
+
+    def _take_ready(self, count: int) -> list[Message]:
+        """Of the batch that is being taken, up to so many that may be handed out; fewer: there are no more."""
+        if not self._expires:
+            return list(islice(self._ready, count))
+        taken: list[Message] = []
+        while len(taken) < count and (message := next(self._ready, None)) is not None:
+            if message.has_expired:
+                message.delivery.consumer.settle(message, Outcome.RETURN)
+            else:
+                taken.append(message)
+        return taken
 
     def _refill(self) -> bool:
         if not self._buffer:
             return False
-        self._ready = self._buffer.popleft().messages(self.message_type)
+        delivery = self._buffer.popleft()
+        self._ready, self._expires = delivery.messages(self.message_type), delivery.expires
         return True
 
     async def _wait(self, deadline: float | None) -> bool:
@@ -92,8 +111,11 @@ class Ready:
     @property
     def is_empty(self) -> bool:
         """Nothing lies ready."""
-        for message in chain(self._group, self._ready):
+        for message in self._group:
             self._group = chain((message,), self._group)
+            return False
+        for message in self._ready:
+            self._ready = chain((message,), self._ready)
             return False
         return not self._buffer
 
@@ -103,6 +125,7 @@ class Ready:
 
     def _drop_ready(self) -> None:
         self._group = self._ready = iter(())
+        self._expires = True  # of what is put there instead, nothing is known
         self._buffer.clear()
 
 
