@@ -188,6 +188,35 @@ def test_the_blocking_face_and_the_command_line(tmp_path: Path) -> None:
         assert "two" in browsed and "three" not in browsed
 
 
+def test_a_pattern_without_asyncio_in_other_modes(tmp_path: Path) -> None:
+    """Individually is shown above. What was fetched and not handed out counts as neither taken nor delivered."""
+    with running(tmp_path) as broker, angarium.blocking.connect(broker.address) as connection:
+        with connection.session() as sender:
+            for name in ("t.a", "t.b"):
+                connection.request("destination.create", {"name": name, "kind": "topic"}, WAIT_S)
+            with connection.session() as making, making.consume_matching("t.*", durable="d") as consumer:
+                consumer.opened(WAIT_S)
+            for number in range(6):
+                sender.send(angarium.Topic(("t.a", "t.b")[number % 2]), b"%d" % number).result(WAIT_S)
+        with connection.session(acknowledge="auto") as session:
+            consumer = session.consume_matching("t.*", durable="d")
+            seen = [next(consumer).body for _ in range(2)]
+            consumer.close()
+        with pytest.raises(ZeroDivisionError), connection.session(acknowledge="auto") as session:
+            failed = next(session.consume_matching("t.*", durable="d"))
+            _ = 1 / 0
+        with connection.session(transacted=True) as session:
+            consumer = session.consume_matching("t.*", durable="d")
+            first = [next(consumer) for _ in range(4)]
+            assert {message.body for message in first} | set(seen) == {b"%d" % number for number in range(6)}
+            assert [message.body for message in first if message.redelivered] == [failed.body]
+            session.rollback(WAIT_S)
+            assert {next(consumer).body for _ in range(4)} == {message.body for message in first}
+            session.commit(WAIT_S)
+            assert consumer.receive(0.2) is None
+            assert (consumer.dropped_count, connection.loss, connection.on_change) == (0, "", None)
+
+
 def test_tail_follows_topics_that_are_created_later(tmp_path: Path) -> None:
     with running(tmp_path) as broker, angarium.blocking.connect(broker.address) as connection:
         tail = subprocess.Popen(

@@ -53,6 +53,12 @@ class Taken:
         """They are settled, or have gone back."""
         self.messages = []
 
+    def end(self, *, is_done: bool) -> None:
+        """Where the application has no say, they are settled; or they go back with the close, since an exception says
+        that it did not get through with them."""
+        if self.settles_by_itself:
+            (self.settle_all if is_done else self.forget)()
+
     def ranges(self) -> list[Range]:
         taken = RangeSet()
         for message in self.messages:

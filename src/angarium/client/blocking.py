@@ -7,7 +7,7 @@ raises `Unavailable` when that is over; Ctrl-C ends it.
 """
 import atexit
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from angarium.client import connection as asynchronous
@@ -67,6 +67,20 @@ class Connection:
     @property
     def is_connected(self) -> bool:
         return self._connection.is_connected
+
+    @property
+    def loss(self) -> str:
+        """Why it is not connected, once it was."""
+        return self._connection.loss
+
+    @property
+    def on_change(self) -> Callable[[], None] | None:
+        """Called when `is_connected` has changed, in a thread of the client's: it has to be quick."""
+        return self._connection.on_change
+
+    @on_change.setter
+    def on_change(self, callback: Callable[[], None] | None) -> None:
+        self._connection.on_change = callback
 
     def session(self, *, acknowledge: Acknowledge = "individual", transacted: bool = False) -> "Session":
         """A new session: use it with `with`, or close it yourself. See `angarium.Connection.session`."""

@@ -1,14 +1,12 @@
 """From the loop to any thread: messages, in lists; and back: their settlements, gathered under a lock."""
 import io
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Self, cast
 
 from angarium.client import consumer as asynchronous
 from angarium.client import message as asynchronous_message
-from angarium.client.acknowledging import Taken
 from angarium.client.blocking_loop import LoopThread
 from angarium.client.blocking_streams import open_file
 from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
@@ -60,7 +58,6 @@ class ThreadedConsumer(asynchronous.Consumer):
         self._loop = session.loop
         self._lock = threading.Lock()
         self._late: list[tuple[Message, Outcome]] = []
-        self.fetched: deque[asynchronous_message.Message] = deque()  # on their way to the application
 
     def open_file(self, open_stream: Callable[[], IncomingStream]) -> io.BufferedReader:
         return open_file(open_stream, self._loop)
@@ -69,11 +66,17 @@ class ThreadedConsumer(asynchronous.Consumer):
         self._loop.call_soon_threadsafe(self.set_prefetch, prefetch)
 
     def unread(self) -> Iterator[asynchronous_message.Message]:
-        return chain(self._ready_ones(), list(self.fetched))
+        return chain(self._ready_ones(), [message for message in list(self.fetched) if self._has(message)])
 
     def give_back_ready(self) -> None:
         super().give_back_ready()
+        others = [message for message in list(self.fetched) if not self._has(message)]
         self.fetched.clear()
+        self.fetched.extend(others)
+
+    def _has(self, message: asynchronous_message.Message) -> bool:
+        """Consumers that follow a pattern share what is on its way."""
+        return message.delivery.consumer is self
 
     async def receive_alone(self, timeout_s: float | None) -> asynchronous_message.Message | None:
         if self.taken is not None:
@@ -108,11 +111,11 @@ class ThreadedConsumer(asynchronous.Consumer):
 class Consumer:
     """Made by `Session.consume`. Iterate over it, or call `receive`; close it when done."""
 
-    def __init__(self, thread: LoopThread, consumer: ThreadedConsumer | PatternConsumer) -> None:
+    def __init__(self, thread: LoopThread, consumer: ThreadedConsumer | PatternConsumer, *, notes: bool) -> None:
         self._thread = thread
         self._consumer = consumer
         self._ready = consumer.fetched
-        self._taken: Taken | None = consumer.taken
+        self._notes = notes  # what it hands out: the session settles it, at its time
 
     @property
     def is_ended(self) -> bool:
@@ -122,6 +125,19 @@ class Consumer:
     def lost_count(self) -> int:
         """Messages settled here that were no longer this consumer's."""
         return self._consumer.lost_count
+
+    @property
+    def dropped_count(self) -> int:
+        """Messages that the broker dropped because the subscription was too far behind."""
+        return self._consumer.dropped_count
+
+    def opened(self, timeout_s: float | None = None) -> None:
+        """Wait until the broker has accepted the consumer; raises what it was refused with."""
+        self._thread.run(self._consumer.opened(), timeout_s, what=f"opening the consumer of {self.destination!r}")
+
+    @property
+    def destination(self) -> str:
+        return self._consumer.destination
 
     def __iter__(self) -> Self:
         return self
@@ -134,8 +150,9 @@ class Consumer:
 
     def receive(self, timeout_s: float | None = None) -> asynchronous_message.Message | None:
         """The next message; None if there was none within the time, or the consumer was closed."""
-        if self._taken is not None:
-            self._taken.asked()
+        if self._notes:
+            for taken in self._consumer.all_taken():
+                taken.asked()
         while True:
             while self._ready:
                 try:
@@ -143,8 +160,7 @@ class Consumer:
                 except IndexError:  # another thread was faster
                     break
                 if _may_be_handed_out(message):
-                    if self._taken is not None:
-                        self._taken.messages.append(message)
+                    self._note(message)
                     return message
             fetched = self._thread.run(self._consumer.receive_batch(FETCH_MAX, timeout_s))
             if not fetched:
@@ -158,15 +174,19 @@ class Consumer:
         while self._ready and len(messages) < max:
             message = self._ready.popleft()
             if _may_be_handed_out(message):
+                self._note(message)
                 messages.append(message)
-        if self._taken is not None:
-            self._taken.messages += messages[1:]
         return messages
+
+    def _note(self, message: asynchronous_message.Message) -> None:
+        if self._notes and (taken := message.delivery.consumer.taken) is not None:
+            taken.messages.append(message)
 
     def done(self) -> None:
         """The application is done with what it has taken."""
-        if self._taken is not None and self._taken.settles_by_itself:
-            self._taken.asked()
+        for taken in self._consumer.all_taken():
+            if taken.settles_by_itself:
+                taken.asked()
 
     def failed(self, message: asynchronous_message.Message) -> None:
         """The application did not get through with it."""
@@ -183,10 +203,14 @@ class Consumer:
 
     def close(self, timeout_s: float = 30.0) -> None:
         """Give back what is unsettled; returns when the settlements so far are durable."""
-        if self._taken is not None and self._taken.settles_by_itself and not self._consumer.is_closing:
-            self._taken.settle_all()
+        if not self._consumer.is_closing:
+            self._end_taken(is_done=True)
         self._thread.run(self._consumer.close(timeout_s=timeout_s))
         self._ready.clear()
+
+    def _end_taken(self, *, is_done: bool) -> None:
+        for taken in self._consumer.all_taken():
+            taken.end(is_done=is_done)
 
     def __enter__(self) -> Self:
         return self
@@ -195,8 +219,7 @@ class Consumer:
         if error is None:
             self.close()
             return
-        if self._taken is not None and self._taken.settles_by_itself:
-            self._taken.messages = []  # the application did not get through with it: it goes back
+        self._end_taken(is_done=False)  # the application did not get through with it: it goes back
         try:
             self.close(LEAVING_TIMEOUT_S)
         except AngariumError as unfinished:

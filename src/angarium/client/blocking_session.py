@@ -22,7 +22,7 @@ from angarium.client.fields import Body, MessageFields, encode_body, make_option
 from angarium.client.requesting import reply_fields
 from angarium.client.stream_sending import Source, StreamContext
 from angarium.client.subscribing import PREFETCH_DEFAULT
-from angarium.core.errors import AngariumError, LocalProtocolError, Unavailable
+from angarium.core.errors import AngariumError, Unavailable
 
 _resolved = lru_cache(maxsize=1_024)(resolve)
 
@@ -42,6 +42,7 @@ class Session:
         self._connection = connection
         self._forget = forget
         self._sender = Sender(thread, session)
+        self._notes = session.is_transacted or session.acknowledge_mode != "individual"
         self._listeners: list[Listener] = []
         self._turn = threading.Lock()  # of the listeners' callbacks
         self.is_failing = False  # an exception ends it: what is being processed is not settled by that
@@ -159,7 +160,7 @@ class Session:
                 no_local=no_local, exclusive=exclusive,
             )  # fmt: skip
             assert isinstance(consumer, ThreadedConsumer)
-            return Consumer(self._thread, consumer)
+            return Consumer(self._thread, consumer, notes=self._notes)
 
         return self._thread.run(consume())
 
@@ -173,16 +174,13 @@ class Session:
         start: Literal["next", "oldest"] = "next",
         no_local: bool = False,
     ) -> Consumer:
-        """Open one consumer over all topics whose names match; see `angarium.Session.consume_matching`. For sessions
-        with individual acknowledgement: here messages are fetched before the application asks for them."""
-        if self._session.acknowledge_mode != "individual" or self._session.is_transacted:
-            raise LocalProtocolError("consume_matching() of the blocking face needs individual acknowledgement")
+        """Open one consumer over all topics whose names match; see `angarium.Session.consume_matching`."""
 
         async def consume() -> Consumer:
             consumer = self._session.consume_matching(
                 pattern, prefetch=prefetch, durable=durable, selector=selector, start=start, no_local=no_local
             )
-            return Consumer(self._thread, consumer)
+            return Consumer(self._thread, consumer, notes=self._notes)
 
         return self._thread.run(consume())
 

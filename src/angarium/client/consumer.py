@@ -4,12 +4,13 @@ Settling consecutive messages only extends a run, `run_low` to `run_high`, which
 within some milliseconds, while few of the messages that may be here are.
 """
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
-from angarium.client.acknowledging import taken_by
+from angarium.client.acknowledging import Taken, taken_by
 from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
 from angarium.client.message import Delivery, Message
 from angarium.client.ready import Ready
@@ -40,6 +41,7 @@ class Consumer(Ready):
         self.number = number
         self.taken = taken_by(self, prefetch, session.acknowledge_mode, session.is_transacted)
         self._taken = self.taken if self.hands_out else None
+        self.fetched: deque[Message] = deque()  # on their way to the application, behind the blocking face
         self.dropped_count = 0  # messages that the broker dropped because the subscription was too far behind
         self.lost_count = 0  # messages settled here that were no longer this consumer's
         self.run_low = self.run_high = _NO_RUN  # being settled in this turn
@@ -134,6 +136,10 @@ class Consumer(Ready):
                 self.taken.starving()
             if not await self._wait(deadline):
                 return None
+
+    def all_taken(self) -> list[Taken]:
+        """What was handed out and is not settled, unless the application settles by itself."""
+        return [] if self.taken is None else [self.taken]
 
     def take_ready(self) -> Message | None:
         """The next message that lies ready, at once."""
@@ -230,15 +236,10 @@ class Consumer(Ready):
         """What lies ready goes back as if it had never been delivered."""
         unwanted = list(self.unread())
         self._drop_ready()
-        if not self.is_closing:  # else all goes back with the close
+        if unwanted and not self.is_closing:  # else all goes back with the close
+            self.set_prefetch(0)  # it makes no room: the broker would send it here again, and count it after all
             for message in unwanted:
                 self.settle(message, Outcome.RETURN)
-
-    def end_taken(self, *, is_done: bool) -> None:
-        """At the end: where the application has no say, what it has taken is settled; or it goes back with the close,
-        since an exception says that it did not get through with it."""
-        if self.taken is not None and self.taken.settles_by_itself:
-            (self.taken.settle_all if is_done else self.taken.forget)()
 
     def set_prefetch_soon(self, prefetch: int) -> None:
         """`set_prefetch`, from wherever the application acknowledges."""
@@ -286,8 +287,8 @@ class Consumer(Ready):
         In a transacted session what was taken stays in the transaction, and the consumer ends with that.
         """
         if not self.is_closing and not self.is_ended:
-            if self._taken is not None and self._taken.settles_by_itself:
-                self._taken.settle_all()
+            if self._taken is not None:
+                self._taken.end(is_done=True)
             self.give_back_ready()  # it has never been seen, and shall not count as delivered
             self.flush_now()
             if self._session.is_transacted and self.taken is not None and self.taken.messages:
@@ -323,7 +324,8 @@ class Consumer(Ready):
         if error is None:
             await self.close()
             return
-        self.end_taken(is_done=False)
+        for taken in self.all_taken():
+            taken.end(is_done=False)
         try:
             await self.close(timeout_s=LEAVING_TIMEOUT_S)
         except AngariumError as unfinished:

@@ -31,9 +31,6 @@ _GONE = ("destination-removed", "unknown-destination")
 class PatternConsumer(Ready):
     """Made by `Session.consume` with a `Pattern`. As a `Consumer`; each message knows its `destination`."""
 
-    taken = None  # each message is noted by the consumer that is behind it
-    is_transacted = False
-
     def __init__(
         self, session: "Session", number: int, pattern: Pattern, prefetch: int, options: "SubscriptionOptions"
     ) -> None:
@@ -44,6 +41,7 @@ class PatternConsumer(Ready):
             raise Rejected("wrong-kind", f"{pattern}: only topics have named subscriptions")
         self.destination = pattern.text
         self.number = number
+        self.is_transacted = session.is_transacted
         self.is_closing = False
         self.is_ended = False
         self.error: AngariumError | None = None
@@ -54,7 +52,7 @@ class PatternConsumer(Ready):
         self._turns: deque[Consumer] = deque()  # those that may have something ready
         self._found: dict[str, tuple[DestinationKind, bool]] = {}  # to be merged: kind, and whether it is new
         self._complete: asyncio.Future[None] = session.loop.create_future()  # all that existed are merged
-        self._lost_before = 0
+        self._lost_before = self._dropped_before = 0  # by consumers that have left
         kind, syntax = _KINDS[pattern.kind], _SYNTAXES[pattern.syntax]
         session.driver.handle(events.OpenWatch(session.number, number, pattern.text, syntax, kind))
 
@@ -73,6 +71,11 @@ class PatternConsumer(Ready):
         """Messages settled here that were no longer this consumer's."""
         return self._lost_before + sum(consumer.lost_count for consumer in self._consumers.values())
 
+    @property
+    def dropped_count(self) -> int:
+        """Messages that the broker dropped because a subscription was too far behind."""
+        return self._dropped_before + sum(consumer.dropped_count for consumer in self._consumers.values())
+
     # -- receiving -------------------------------------------------------------------------------
 
     def __aiter__(self) -> Self:
@@ -87,8 +90,9 @@ class PatternConsumer(Ready):
     async def receive(self, timeout_s: float | None = None) -> Message | None:
         """The next message; None if there was none within the time, or the consumer was closed."""
         deadline = None if timeout_s is None else self._loop.time() + timeout_s
-        for taken in self._all_taken():
-            taken.asked()
+        if self._session.hands_out:
+            for taken in self.all_taken():
+                taken.asked()
         await self._let_others_run()
         while True:
             if (message := self._take()) is not None:
@@ -100,7 +104,7 @@ class PatternConsumer(Ready):
                 raise self.error
             if self.is_closing or self.is_ended:
                 return None
-            for taken in self._all_taken():
+            for taken in self.all_taken():
                 taken.starving()
             if not await self._wait(deadline):
                 return None
@@ -120,14 +124,14 @@ class PatternConsumer(Ready):
             message = consumer.take_ready()
             if message is not None:
                 self._turns.append(consumer)
-                if consumer.taken is not None:
+                if consumer.taken is not None and self._session.hands_out:
                     consumer.taken.messages.append(message)
                 return message
         return None
 
-    def _all_taken(self) -> list[Taken]:
+    def all_taken(self) -> list[Taken]:
         """What was handed out of each destination and is not settled, unless the application settles by itself."""
-        return [consumer.taken for consumer in self._consumers.values() if consumer.taken is not None]
+        return [taken for consumer in list(self._consumers.values()) for taken in consumer.all_taken()]
 
     # -- merging ---------------------------------------------------------------------------------
 
@@ -149,6 +153,7 @@ class PatternConsumer(Ready):
                     options = self._options._replace(start="oldest") if is_new else self._options
                     consumer = self._session.open_consumer(destination, self._share(1), options)
                     consumer.on_change = self._on_change
+                    consumer.fetched = self.fetched
                     self._consumers[name] = consumer
         except AngariumError as error:
             self.on_ended(error)
@@ -174,6 +179,7 @@ class PatternConsumer(Ready):
         if self._consumers.get(consumer.destination) is consumer:
             del self._consumers[consumer.destination]
             self._lost_before += consumer.lost_count
+            self._dropped_before += consumer.dropped_count
         error = consumer.error
         if error is None or (isinstance(error, Rejected) and error.code in _GONE):
             self._loop.call_soon(self._divide)
@@ -219,8 +225,8 @@ class PatternConsumer(Ready):
         if error is None:
             await self.close()
             return
-        for consumer in self._consumers.values():
-            consumer.end_taken(is_done=False)
+        for taken in self.all_taken():
+            taken.end(is_done=False)
         try:
             await self.close(timeout_s=LEAVING_TIMEOUT_S)
         except AngariumError as unfinished:

@@ -48,7 +48,8 @@ class Receiver:
         elsewhere is done with what came from here."""
         if not self.is_idle:
             return False
-        self.consumer.end_taken(is_done=True)
+        for taken in self.consumer.all_taken():
+            taken.end(is_done=True)
         self.consumer.give_back_ready()
         self.consumer.flush_now()
         if self.consumer.unsettled_count:

@@ -65,6 +65,7 @@ class Session(Sends, Asking):
         self._connection = connection
         self._close_timeout_s = close_timeout_s
         self._consumer_type = consumer_type
+        self.hands_out = consumer_type.hands_out
         self._consumers: dict[int, Consumer] = {}
         self._consumer_last = 0
         self._receivers = Receivers(self, connection)  # behind `receive`
@@ -291,7 +292,8 @@ class Session(Sends, Asking):
                 await listener.stop(limit_s)
         if not self._is_closing and self._error is None:
             for consumer in self._consumers.values():
-                consumer.end_taken(is_done=not self.is_failing)
+                for taken in consumer.all_taken():
+                    taken.end(is_done=not self.is_failing)
                 consumer.give_back_ready()
                 consumer.flush_now()
             self._is_closing = True

@@ -193,6 +193,19 @@ def test_it_survives_cuts(server: ServerThread, session: blocking.Session) -> No
     assert server.broker.log("orders").bodies() == [b"%d" % n for n in range(100)]
 
 
+def test_the_state_of_the_connection_and_of_a_consumer(server: ServerThread, session: blocking.Session) -> None:
+    with blocking.connect(server.address) as connection, connection.session() as other:
+        changed = threading.Event()
+        connection.on_change = changed.set
+        consumer = other.consume("orders")
+        consumer.opened(timeout_s=5)
+        assert (consumer.destination, consumer.dropped_count, connection.loss) == ("orders", 0, "")
+        server.do(server.server.cut_all)
+        assert changed.wait(5)
+        with pytest.raises(angarium.Rejected, match="QUEUE"):
+            other.consume(angarium.Topic("orders")).opened(timeout_s=5)
+
+
 def test_ctrl_c_ends_a_wait(session: blocking.Session) -> None:
     consumer = session.consume("orders")
     for wait in (consumer.receive, lambda: next(consumer), lambda: session.receive("other")):
