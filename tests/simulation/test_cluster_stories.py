@@ -4,9 +4,11 @@ from dataclasses import replace
 import pytest
 
 from angarium.core.session.client_manager import ClientManager
+from angarium.node.cluster.replica import ReplicaHost
+from angarium.node.cluster.services import OnChannel
 from angarium.sim.clusters.node import CLIENT_PORT, Machine
 from angarium.sim.clusters.shapes import Shape
-from angarium.sim.clusters.wires import Wires
+from angarium.sim.clusters.wires import AirSettings, Wires
 from angarium.sim.clusters.world import ClusterWorld
 from angarium.sim.messages import Violation
 from angarium.sim.sessions import SimConsumer
@@ -72,3 +74,40 @@ def test_that_story_notices_when_turns_are_not_counted(monkeypatch: pytest.Monke
     publish(world, producer_in(world), b"for who has moved")
     with pytest.raises(Violation, match="in time"):
         world.run_until(lambda: len(consumer.received) == 1)
+
+
+FROM_CHANNEL = ReplicaHost.from_channel
+
+
+def without_beginnings(host: ReplicaHost, node: str, incarnation: bytes, number: int, message: bytes) -> None:
+    if message[0] != OnChannel.ANEW:
+        FROM_CHANNEL(host, node, incarnation, number, message)
+
+
+def open_while_the_link_breaks(world: ClusterWorld) -> SimConsumer:
+    """What opens a consumer is on its way over the bus while the link breaks, and comes after it was missed."""
+    world.air.settings = AirSettings(latency_s_min=0.2, latency_s_max=0.2)
+    consumer = world.client("late").open_session().consume("orders")
+    world.run_until(lambda: "orders" in world.ledger.messages.by_name)  # it is located
+    world.run_for(0.05)
+    front = front_of(world, consumer)
+    for link in list(world.wires.links.values()):
+        if {front.host, world.machines["mm1"].host} == set(world.wires.hosts(link)):
+            world.wires.cut(link, "cut")
+    world.run_for(3.0)
+    return consumer
+
+
+def test_what_was_said_before_a_link_broke_is_void() -> None:
+    """Fail-over in trouble, seed 5: it was open already when it was opened again, and refused."""
+    world = quiet_cluster()
+    consumer = open_while_the_link_breaks(world)
+    assert consumer.is_open and not consumer.is_ended
+    publish(world, producer_in(world), b"for whom it may concern")
+    world.run_until(lambda: len(consumer.received) == 1)
+
+
+def test_that_story_notices_when_nothing_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReplicaHost, "from_channel", without_beginnings)
+    with pytest.raises(Violation, match="open already"):
+        open_while_the_link_breaks(quiet_cluster())

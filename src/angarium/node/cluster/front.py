@@ -31,6 +31,7 @@ from angarium.node.limits import fit, raise_descriptors_max
 
 _log = logging.getLogger("angarium")
 _ENVELOPE = bytes([OnChannel.ENVELOPE])
+_ANEW = bytes([OnChannel.ANEW])
 _LOOK_AGAIN_S = 0.01
 
 
@@ -108,6 +109,10 @@ class FrontEnd:
         for waiting in self._blocked.get(group, ()):
             self._handled(waiting)
         self._blocked.pop(group, None)
+        # The same message manager may serve as before. Of what we said to it some may still be on its way, and come
+        # after it has ended our sessions, or after we open them again.
+        if group in self.service.groups:  # else nobody here has ever said anything to it
+            self._into_channel(group, [_ANEW])
         self._run(self.manager.handle(cm.GroupLost(group), now=self._loop.time()))
 
     def answered(self, node: bytes, data: bytes) -> None:
@@ -205,12 +210,15 @@ class FrontEnd:
             turn=self.manager.turn_of(command.session),
         )  # fmt: skip
         parts.insert(0, _ENVELOPE)
-        waiting = self._blocked.get(posted.group)
+        self._into_channel(posted.group, parts, connection)
+
+    def _into_channel(self, group: int, parts: list[bytes], connection: int = 0) -> None:
+        waiting = self._blocked.get(group)
         if waiting is None:
-            if not self._ways.is_blocked(posted.group):
-                self._ways.multicast(posted.group, parts)
+            if not self._ways.is_blocked(group):
+                self._ways.multicast(group, parts)
                 return
-            waiting = self._wait_for(posted.group)
+            waiting = self._wait_for(group)
         size_bytes = sum(map(len, parts))
         waiting.append(_Waiting(parts, connection, size_bytes))
         if connection:

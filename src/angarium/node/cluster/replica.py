@@ -128,6 +128,9 @@ class ReplicaHost:
             store, order, payload = unpack_replica(message, 1)
             self._run(r.MessageReceived(Replica(node, store), decode_replica(order), payload))
             return
+        if message[0] == OnChannel.ANEW:
+            self.client_manager_gone(incarnation)
+            return
         envelope = open_envelope(message[1:])
         if envelope.payload:
             self._run(r.PayloadReceived(incarnation, number, envelope.payload))

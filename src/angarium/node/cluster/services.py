@@ -24,6 +24,7 @@ class Service(IntEnum):
 class OnChannel(IntEnum):
     ENVELOPE = 0
     REPLICA = 1
+    ANEW = 2  # a client manager: whatever I have said of my sessions is void
 
 
 _REPLICA_HEAD = struct.Struct("<16sI")  # store id of the sender, length of the message; the payload follows
