@@ -216,3 +216,44 @@ def test_the_gauge_finds_where_the_last_bytes_begin(seed: int) -> None:
         assert gauge.total_from(position) <= limit
         if position > 0 and limit < gauge.total:
             assert gauge.total_from(position - 1) >= limit, "no more is freed than has to be"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_what_is_needed_or_retained_is_there_as_it_was_sent(seed: int) -> None:
+    """Messages come, are settled out of order, time passes, the node restarts: nothing is freed that somebody has not
+    settled, nor before its time, and what is read is what was sent."""
+    chance, world = random.Random(seed), World()
+    retain_s = chance.choice((5, 60, 600))
+    queue = retaining(world, retain_s=retain_s)
+    producer, consumer = world.producer(queue), world.consumer(queue, credit=10_000)
+    sent: list[tuple[bytes, float]] = []  # body, when
+    unsettled: set[int] = set()
+    for _ in range(100):
+        match chance.choice(("send", "send", "settle", "wait", "restart")):
+            case "send":
+                bodies = [b"%d" % (len(sent) + n) for n in range(chance.randrange(1, 5))]
+                unsettled |= set(range(len(sent), len(sent) + len(bodies)))
+                sent += [(body, world.now) for body in bodies]
+                producer.publish(*bodies)
+            case "settle" if unsettled:
+                position = chance.choice(sorted(unsettled)[:8])
+                unsettled.discard(position)
+                consumer.settle((position, position + 1))
+            case "wait":
+                world.advance(chance.choice((0.5, 2, retain_s / 7, retain_s / 2)))
+            case "restart" if chance.random() < 0.3:
+                world = world.restarted(after_s=chance.choice((0.1, retain_s / 3)))
+                producer.resume(world=world)
+                consumer.resume(
+                    [(position, position + 1) for position in sorted(unsettled)], world=world,
+                    next_position=len(sent), credit=10_000,
+                )  # fmt: skip
+        found = whole(world)
+        first = found[0][0] if found else len(sent)
+        assert [position for position, _ in found] == list(range(first, len(sent)))
+        assert [body for _, body in found] == [body for body, _ in sent[first:]]
+        assert not unsettled or first <= min(unsettled)
+        assert all(at <= world.now - retain_s for _, at in sent[:first]), "freed before its time"
+    consumer.settle(*((position, position + 1) for position in sorted(unsettled)))
+    world.advance(retain_s * (1 + 2 / MARKS) + 5)
+    assert stored(world) == []
