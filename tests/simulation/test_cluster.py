@@ -11,10 +11,7 @@ from itertools import combinations
 
 import pytest
 
-from angarium.core.destination.events import Write
-from angarium.node.cluster.front import FrontEnd
 from angarium.sim.clusters.faults import Troubles
-from angarium.sim.clusters.machinery import NodeDisk
 from angarium.sim.clusters.shapes import Shape
 from angarium.sim.clusters.trade import ClusterTradeWorld
 from angarium.sim.clusters.world import ClusterWorld
@@ -101,24 +98,3 @@ def test_every_group_of_the_configuration_gets_slots() -> None:
     world.start()
     world.run_for(5.0)
     assert all(len(node.front.service.groups) == 2 for node in world.nodes() if node.front is not None)
-
-
-# -- planted bugs ------------------------------------------------------------------------------------------
-
-
-def test_a_disk_that_lies_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says that something is durable before it is."""
-    write = NodeDisk.write
-
-    def lie(disk: NodeDisk, asked: Write) -> None:
-        write(disk, asked)
-        disk._loop.call_soon(disk._written, [asked.token])
-
-    monkeypatch.setattr(NodeDisk, "write", lie)
-    monkeypatch.setattr(NodeDisk, "written", lambda disk, tokens: None)
-    assert any(said(run_seed(seed, lambda seed: small_world(seed, "power-cut-of-all"))) for seed in range(6))
-
-
-def test_a_client_manager_that_does_not_notice_a_new_primary_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FrontEnd, "_begin_anew", lambda front, group: None)
-    assert said(run_seed(2, lambda seed: small_world(seed, "kill-primary")))
