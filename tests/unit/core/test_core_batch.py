@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from angarium.core.errors import RemoteProtocolError
 from angarium.core.wire.batch import (
     ANNOUNCEMENTS,
+    COUNT_MAX,
     HEADER,
     MAGIC,
     NO_COLUMNS,
@@ -308,3 +309,20 @@ def test_one_message_of_many_is_cut_out_without_looking_at_the_others() -> None:
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak_bytes < 10_000
+
+
+def test_a_batch_of_too_many_messages_is_refused() -> None:
+    assert not refused(pack(PRODUCER, 1, 0, [b""] * COUNT_MAX))
+    with pytest.raises(RemoteProtocolError, match="65,537 messages exceeds 65,536"):
+        Batch.parse(pack(PRODUCER, 1, 0, [b""] * (COUNT_MAX + 1)))
+
+
+def test_few_of_many_messages_are_selected_as_most_of_them_are() -> None:
+    headers = [b"\x81\xa1a" + bytes([number]) for number in range(40)]
+    columns = MessageColumns([4] * 40, headers=headers, properties=headers, dues_ms=list(range(40)))
+    batch = Batch.parse(pack(PRODUCER, 5, 0, [b"%d" % number for number in range(40)], columns))
+    few, most = [3, 7, 30], [number for number in range(40) if number != 8]
+    assert Batch.parse(batch.select(most).select([3, 7, 29]).data).bodies() == [b"3", b"7", b"30"]
+    part = Batch.parse(batch.select(few).data)
+    assert part.headers() == part.properties() == [headers[number] for number in few]
+    assert list(part.sequences()) == [8, 12, 35]

@@ -1,7 +1,11 @@
 """Delivery delay: not before its time, soon after it, across restarts, once."""
+from time import process_time
+
 import msgspec
+import pytest
 
 from angarium.core.destination.events import DelayedRead, DestinationSettings, ReadDelayed
+from angarium.core.wire import frames
 from angarium.core.wire.batch import MessageColumns
 from angarium.core.wire.frames import DestinationKind
 from tests.unit.core.core_manager import World
@@ -112,6 +116,19 @@ def test_very_many_delayed_messages_are_moved_in_parts_and_none_is_lost() -> Non
     assert sorted(consumer.bodies) == bodies
 
 
+def test_a_batch_of_very_many_times_costs_no_look_at_every_message_for_each() -> None:
+    """Once 8,000 times in one batch held the node up for seconds."""
+    world = World()
+    queue = world.locate("q")
+    producer = world.producer(queue)
+    count = 16_000
+    dues_ms = [world.wall_ms + 1_000 + number % (count // 2) for number in range(count)]
+    began = process_time()
+    producer.publish(*[b"%d" % number for number in range(count)], columns=MessageColumns(dues_ms=dues_ms))
+    assert process_time() - began < 3.0
+    assert world.describe("q")["delayed"] == count
+
+
 # -- the ids of deduplication --------------------------------------------------------------------------
 
 
@@ -132,6 +149,23 @@ def test_a_known_deduplication_id_is_confirmed_and_dropped() -> None:
     second.publish(b"1 again", columns=named("1"))
     assert second.confirmed == 4
     assert consumer.bodies == [b"a", b"b", b"plain", b"c"]
+
+
+@pytest.mark.parametrize(("header", "announcement"), [("deduplication_id", 1 << 17), ("last_value_key", 1 << 18)])
+def test_names_that_begin_alike_are_two_and_one_too_long_is_refused_not_cut(header: str, announcement: int) -> None:
+    world = World()
+    assert not world.request("destination.create", name="q", kind="queue", last_value=True).code
+    queue = world.locate("q")
+    consumer, producer = world.consumer(queue), world.producer(queue)
+    longest = ["é" * 200, "é" * 199 + "ab"]
+    producer.publish(b"1", b"2", columns=named(*longest, header=header, announcement=announcement))
+    assert consumer.bodies == [b"1", b"2"]
+    producer.publish(b"3", b"4", columns=named("x", "x" * 401, header=header, announcement=announcement))
+    refusal = world.last(producer.session, frames.Refuse)
+    assert (refusal.first, refusal.last, refusal.code) == (3, 4, "bad-header")
+    assert f"sequence 4: {header} of 401 bytes exceeds 400" in refusal.reason
+    producer.publish(b"5", columns=named("x", header=header, announcement=announcement))
+    assert consumer.bodies == [b"1", b"2", b"5"]
 
 
 def test_deduplication_ids_survive_a_restart_and_the_oldest_are_forgotten() -> None:

@@ -125,6 +125,25 @@ def test_what_somebody_holds_is_never_the_oldest() -> None:
     assert consumer.bodies[:2] == [b"0", b"1"]
 
 
+@pytest.mark.parametrize("limit", [{"messages_max": 3}, {"bytes_max": 3_300}])
+def test_of_two_subscribers_only_the_slow_one_loses_its_oldest(limit: dict[str, int]) -> None:
+    """What one waits for too long is no debt of the other one, which is behind by two and never by more."""
+    world = World()
+    topic = limited(world, "t", kind="topic", over_limit="oldest", **limit)
+    slow = world.consumer(topic, subscription="slow", credit=0)
+    quick = world.consumer(topic, subscription="quick", credit=1)
+    producer = world.producer(topic)
+    for number in range(20):
+        producer.publish(b"%02d" % number + bytes(1_000))
+        if number >= 2:
+            quick.settle((number - 2, number - 1), credit=number)
+    quick.credit(100)
+    assert [body[:2] for body in quick.bodies] == [b"%02d" % number for number in range(20)]
+    slow.credit(100)
+    assert [body[:2] for body in slow.bodies] == [b"17", b"18", b"19"]
+    assert world.describe("_DMQ")["messages"] == 17
+
+
 def test_of_two_subscribers_only_the_slow_one_loses_bytes() -> None:
     """The log keeps what the slow one waits for; that is no debt of the other one."""
     world = World()

@@ -146,6 +146,21 @@ def test_what_cannot_be_done_aborts_all_of_it(what: str) -> None:
     assert world.describe("out")["messages"] == 1
 
 
+def test_all_that_a_transaction_sends_to_a_refusing_destination_has_to_fit_together() -> None:
+    world = World()
+    session, _, out, log = bank(world)
+    second = world.producer(log.destination, session=session, number=7)
+    world.request("destination.alter", name="log", messages_max=3, over_limit="refuse")
+    sends = Transaction(world, session, 1).publish(out, b"a")
+    sends.publish(log, b"1", b"2").publish(second, b"3").publish(log, b"4").commit()
+    (answer,) = answers(world, session)
+    assert isinstance(answer, frames.Aborted) and answer.code == "destination-full"
+    assert "room for 3 messages" in answer.reason and counts(world)["log"] == 0
+    out.sequence = log.sequence = second.sequence = 0
+    Transaction(world, session, 2).publish(log, b"1", b"2").publish(second, b"3").commit()
+    assert answers(world, session)[-1] == frames.Committed(2)
+
+
 def test_a_refusing_destination_aborts_the_transaction() -> None:
     world = World()
     session, consumer, out, log = bank(world)

@@ -35,8 +35,11 @@ class Delays:
     def hold(self, batch: Batch, dues_ms: list[int], pending: PendingWrite) -> list[Operation]:
         """Keep the messages, each until its time; once `pending` is written, `held` has to be told."""
         operations: list[Operation] = []
-        for due_ms in sorted(set(dues_ms)):
-            part = batch.select([index for index, due in enumerate(dues_ms) if due == due_ms])
+        by_due: dict[int, list[int]] = {}
+        for index, due_ms in enumerate(dues_ms):
+            by_due.setdefault(due_ms, []).append(index)
+        for due_ms, indices in sorted(by_due.items()):
+            part = batch.select(indices)
             self._number += 1
             operations.append(Put(Table.DELAYED, delayed_key(self._state.identity, due_ms, self._number), part.data))
             operations += self._state.streams.hold(self._state.identity, part)

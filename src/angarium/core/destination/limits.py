@@ -2,7 +2,8 @@
 
     over_limit = "block"    producers are told to stop, and to go on when it has come down to `LOW_SHARE`
                  "refuse"   what is new is refused, message by message
-                 "oldest"   the oldest messages that nobody holds go to the dead message queue
+                 "oldest"   the oldest messages that nobody holds go to the dead message queue; of a topic's
+                            subscribers only those that still wait for them lose anything
     slow_subscriber = "drop"   of a topic: a subscription that is behind by more loses its oldest messages, counted
 
 What is not yet due is not counted, and comes into the log whatever the limit is: it was accepted before.
@@ -69,10 +70,14 @@ class Limits:
         stored = self._state.log.stored_count - self._state.retained_count()
         excess = self._excess(self.count(), self._state.held_bytes(), stored)
         touched: list[Subscription] = []
+        ends = {} if self._state.is_queue else self._ends_of_oldest(excess)
         for subscription in self._state.subscriptions if excess else ():
-            # What is doomed already still counts until it is buried.
-            doomed = sum(ranges.count for ranges in subscription.doom.sets())
-            parts = self._oldest_free(subscription, excess - doomed)
+            if self._state.is_queue:
+                # What is doomed already still counts until it is buried.
+                doomed = sum(ranges.count for ranges in subscription.doom.sets())
+                parts = self._oldest_free(subscription, excess - doomed)
+            else:
+                parts = [part for number, end in ends.items() for part in self._free_below(subscription, number, end)]
             for part in parts:
                 subscription.doom_free("limit-exceeded", *part)
             if parts:
@@ -109,6 +114,21 @@ class Limits:
         if record.bytes_max and stored_bytes > record.bytes_max:
             over = max(over, -(-(stored_bytes - record.bytes_max) * stored // stored_bytes))
         return max(0, over)
+
+    def _ends_of_oldest(self, count: int) -> dict[int, int]:
+        """By lane, the position below which lie the oldest `count` that a topic still has to keep. Whoever is past it
+        is not why they are kept, and loses nothing. The least urgent lanes first."""
+        ends: dict[int, int] = {}
+        for lane in reversed(self._state.log.order):
+            kept_from = self._state.subscriptions.slowest_cursor(lane)
+            if kept_from is not None and count > 0:
+                ends[lane.number] = min(lane.readable, kept_from + count)
+                count -= max(0, ends[lane.number] - kept_from)
+        return ends
+
+    def _free_below(self, subscription: Subscription, number: int, end: int) -> list[Range]:
+        cursor = subscription.cursor_of(number)
+        return subscription.free_in(cursor, end) if cursor < end else []
 
     def _oldest_free(self, subscription: Subscription, count: int) -> list[Range]:
         """The least urgent lanes first: what is urgent is dropped last."""

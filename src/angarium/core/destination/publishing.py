@@ -14,7 +14,7 @@ from angarium.core.destination.log import split_by_lane
 from angarium.core.destination.pending import Arrival, PendingWrite
 from angarium.core.destination.producers import Producer, Refusal
 from angarium.core.destination.state import DestinationState
-from angarium.core.destination.windows import DeduplicationWindow, LastValues
+from angarium.core.destination.windows import DeduplicationWindow, LastValues, name_refusal
 from angarium.core.errors import Rejected
 from angarium.core.report import Level, Report
 from angarium.core.storage import Operation, Put, Table, delete_key, key_of
@@ -88,7 +88,7 @@ class Publishing:
             batch = batch.slice(new - batch.first_sequence, batch.count)
         producer.accepted = batch.last_sequence
         producer.used_ms = state.wall_ms(now)
-        if (refusal := state.streams.refusal(state.identity, batch)) is not None:
+        if (refusal := self._refusal(batch)) is not None:
             pending = self._refuse(producer, Refusal(batch.first_sequence, batch.last_sequence, *refusal))
             noted = Put(Table.PRODUCER, key_of(state.identity, producer.identity), producer.record())
             return [state.write([noted], pending)]
@@ -107,6 +107,10 @@ class Publishing:
             commands += self.confirmed(producer.identity, producer.accepted)
         return commands
 
+    def _refusal(self, batch: Batch) -> tuple[str, str] | None:
+        """Code and reason, if something in the batch can never be taken: all of it is refused."""
+        return self._state.streams.refusal(self._state.identity, batch) or name_refusal(batch)
+
     def _refuse(self, producer: Producer, refusal: Refusal) -> PendingWrite:
         """It is noted, and told once it is durable: else the message could be stored after a crash, when it is sent
         again, or its refusal be lost with a connection, and never told."""
@@ -121,12 +125,16 @@ class Publishing:
         refused = frames.Refuse(producer.number, refusal.first, refusal.last, refusal.code, refusal.reason)
         return [ToSession(producer.session, refused)]
 
-    def check_room(self, batch: Batch) -> None:
-        """Raise Rejected if the messages would be refused: nothing changes."""
-        if (refusal := self._state.streams.refusal(self._state.identity, batch)) is not None:
+    def check_room(self, batch: Batch, *, before: int) -> None:
+        """Raise Rejected if the messages would be refused, after `before` others: nothing changes."""
+        if (refusal := self._refusal(batch)) is not None:
             raise Rejected(*refusal)
-        if self.limits.refuses() and self.limits.room() < batch.count:
-            reason = self.limits.reason() or f"{self._state.record.name!r} has no room for {batch.count} messages"
+        if self.limits.refuses() and self.limits.room() < before + batch.count:
+            name, room = self._state.record.name, self.limits.room()
+            reason = self.limits.reason() or (
+                f"{name!r} has room for {room:,} messages, and the transaction sends it {before + batch.count:,} or "
+                "more; commit fewer at a time, or raise messages_max"
+            )
             raise Rejected(limits.CODE, reason)
 
     def committed(self, producer: Producer, batch: Batch, pending: PendingWrite, *, now: float) -> list[Operation]:

@@ -7,9 +7,10 @@ Both are kept on disk, in a ring and by key, and in memory: their limits are in 
 """
 from angarium.core.destination.headers import read_map
 from angarium.core.storage import Operation, Put, Table, delete_key, key_of
-from angarium.core.wire.batch import Batch
+from angarium.core.wire.batch import Batch, Columns
 
 NAME_BYTES_MAX = 400  # of an id or a key, in UTF-8: so that it fits a key of the store
+_NAMES = ((int(Columns.DEDUPLICATION), "deduplication_id"), (int(Columns.KEY), "last_value_key"))
 
 
 class DeduplicationWindow:
@@ -81,6 +82,25 @@ class LastValues:
         return superseded, operations
 
 
+def name_refusal(batch: Batch) -> tuple[str, str] | None:
+    """Code and reason, if a message's id or key is too long to be remembered whole: two that begin alike would be
+    taken for one."""
+    names = [name for announced, name in _NAMES if batch.columns & announced]
+    for index, encoded in enumerate(batch.headers() or ()) if names else ():
+        headers = read_map(encoded)
+        for name in names:
+            value = headers.get(name)
+            if isinstance(value, str) and len(value.encode()) > NAME_BYTES_MAX:
+                reason = (
+                    f"sequence {batch.sequence(index)}: {name} of {len(value.encode()):,} bytes exceeds "
+                    f"{NAME_BYTES_MAX}; give a shorter one, for instance a digest of it"
+                )
+                return "bad-header", reason
+    return None
+
+
 def name_bytes(value: object) -> bytes | None:
-    """What is too long for a key is told apart by its beginning alone: none is silently left out."""
-    return value.encode()[:NAME_BYTES_MAX] if isinstance(value, str) else None
+    if not isinstance(value, str):
+        return None
+    encoded = value.encode()
+    return encoded if len(encoded) <= NAME_BYTES_MAX else None  # refused, unless it came in another way

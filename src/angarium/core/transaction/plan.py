@@ -41,17 +41,20 @@ def check(destinations: Mapping[int, Destination], session: bytes, frame: Asked,
     """Everything that could go wrong, before anything changes; raises Rejected."""
     plan = Plan(participants=frame.participants if isinstance(frame, frames.TransactionCommit) else [])
     accepted: dict[bytes, int] = {}
+    sent: dict[int, int] = {}  # messages so far, by destination
     at = 0
     for identity, number, size_bytes in frame.publishes:
         destination, producer = _producer(destinations, session, identity, number, frame.attachment)
         batch = Batch.trusted(payload[at : at + size_bytes])
         at += size_bytes
-        before = accepted.get(producer.identity, producer.accepted)
-        if batch.first_sequence != before + 1:
-            reason = f"sequence {batch.first_sequence} to {destination.record.name!r}, where {before + 1} is next"
+        last = accepted.get(producer.identity, producer.accepted)
+        if batch.first_sequence != last + 1:
+            reason = f"sequence {batch.first_sequence} to {destination.record.name!r}, where {last + 1} is next"
             raise Rejected("sequence-gap", reason)
         accepted[producer.identity] = batch.last_sequence
-        destination.publishing.check_room(batch)
+        before = sent.get(identity, 0)
+        destination.publishing.check_room(batch, before=before)
+        sent[identity] = before + batch.count
         plan.publishes.append(Publish(destination, producer, batch))
     for identity, number, ranges in frame.settles:
         destination, consumer = _consumer(destinations, session, identity, number, frame.attachment)

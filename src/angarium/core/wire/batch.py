@@ -6,7 +6,7 @@ looks inside unless `columns` says that there is something to see. The layout is
      0  4s  magic b"ABT1"
      4  u32 crc32 of everything that follows
      8  u32 length of the whole batch in bytes
-    12  u32 count of messages, at least 1
+    12  u32 count of messages, at least 1, at most COUNT_MAX
     16  16s producer (a global id)
     32  u64 sequence of the first message; the others follow without gaps, unless there is a column SEQUENCE
     40  i64 timestamp, milliseconds since 1970, UTC
@@ -51,6 +51,7 @@ _PAIR = struct.Struct("<ii")
 PRIORITY_DEFAULT = 4
 SEQUENCE_MAX = (1 << 62) - 1
 PRIORITY_MAX = 9
+COUNT_MAX = 65_536  # messages in a batch: some tenths of a second for whoever has to look at each
 
 
 class Columns(IntFlag):
@@ -201,6 +202,9 @@ class Batch:
     def intact(cls, data: bytes) -> "Batch":
         """Check header and checksum: for bytes of a batch that was parsed before it was stored."""
         self = cls.trusted(data)
+        if self.count > COUNT_MAX:
+            reason = f"batch of {self.count:,} messages exceeds {COUNT_MAX:,}; publish them in several"
+            raise RemoteProtocolError("bad-batch", reason)
         if zlib.crc32(memoryview(data)[8:]) != _SUM.unpack_from(data)[1]:
             raise RemoteProtocolError("bad-batch", "batch fails its checksum")
         return self
@@ -284,10 +288,13 @@ class Batch:
         if high - low == len(indices):
             return self.slice(low, high)
         take = itemgetter(*indices)  # of at least two, so that it gives a tuple
+        is_sparse = 4 * len(indices) < self.count  # then what is not wanted is not even looked at
         blocks: list[tuple[int, bytes]] = []
         for flag in self._column_spans():
             if flag & _VARIABLE:
-                values: tuple[bytes, ...] = take(self._variable(flag) or [])
+                values: Sequence[bytes] = (
+                    [self._value(flag, index) for index in indices] if is_sparse else take(self._variable(flag) or [])
+                )
                 offsets = array("i", accumulate(map(len, values), initial=0))
                 blocks.append((flag, offsets.tobytes() + b"".join(values)))
             elif flag == _PRIORITY:
@@ -298,7 +305,7 @@ class Batch:
         if sequences[-1] - sequences[0] != len(sequences) - 1:
             at = next((i for i, (flag, _) in enumerate(blocks) if flag > _SEQUENCE), len(blocks))
             blocks.insert(at, (_SEQUENCE, array("q", sequences).tobytes()))
-        bodies = take(self.bodies())
+        bodies = [self.body(index) for index in indices] if is_sparse else take(self.bodies())
         offsets = array("i", accumulate(map(len, bodies), initial=0))
         return self._part(sequences[0], len(bodies), offsets.tobytes(), blocks, b"".join(bodies))
 
