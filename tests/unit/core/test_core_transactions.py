@@ -161,6 +161,22 @@ def test_all_that_a_transaction_sends_to_a_refusing_destination_has_to_fit_toget
     assert answers(world, session)[-1] == frames.Committed(2)
 
 
+def test_a_commit_past_a_limit_that_blocks_is_accepted_and_its_producers_are_told_before_the_answer() -> None:
+    """So that the client holds back the next one."""
+    world = World()
+    session, _, out, log = bank(world)
+    world.request("destination.alter", name="log", messages_max=2)
+    Transaction(world, session, 1).publish(out, b"a").publish(log, b"1", b"2", b"3").commit()
+    told = [frame for frame, _ in world.sent[session] if isinstance(frame, frames.Block | frames.Committed)]
+    assert [type(frame) for frame in told] == [frames.Block, frames.Committed]
+    assert isinstance(told[0], frames.Block) and (told[0].producer, told[0].code) == (log.number, "destination-full")
+    Transaction(world, session, 2).publish(log, b"4").commit()
+    assert answers(world, session)[-1] == frames.Committed(2), "what was under way is never refused for that"
+    reader = world.consumer(log.destination)
+    reader.settle((0, 3))
+    assert [frame.producer for frame in world.received(session, frames.Unblock)] == [log.number]
+
+
 def test_a_refusing_destination_aborts_the_transaction() -> None:
     world = World()
     session, consumer, out, log = bank(world)

@@ -381,13 +381,15 @@ class MessageManager:
             self.transactions.written(*pending.committed, now)
         destination = self.destinations.get(pending.destination)
         commands: list[Command] = []
-        commands += pending.answers if destination is None else destination.written(pending, now=now)
         if destination is not None:
+            commands += destination.written(pending, now=now)
             self.node_limits.note(destination)
             if pending.moved or pending.held_ms is not None:
                 self._note_deadline(destination)
         for other in pending.others:
             commands += self._written(other, now)
+        if destination is None:  # a commit: whoever has to wait with the next one is told before
+            commands += pending.answers
         if pending.follows is not None:
             commands += pending.follows(now)
         return [*commands, *self.streams.delete(pending.gone)]
