@@ -71,14 +71,17 @@ class DeadMessages:
         count: int | None = None,
         progress: Progress | None = None,
     ) -> Redriven:
-        """Back to where each died, or all to one destination; in their order, and with their ids."""
+        """Back to where each died, or all to one destination; in their order, and with their ids. Once something for a
+        destination has to stay, all that follows it stays as well, also if there is room again."""
         moved = held = 0
-        staying: dict[tuple[str, str], Staying] = {}
-        async for page in self._pages("dmq.redrive", which.arguments() | {"to": to}, count):
+        staying: dict[str, Staying] = {}  # by destination
+        arguments = which.arguments() | {"to": to, "leave": []}
+        async for page in self._pages("dmq.redrive", arguments, count):
             moved, held = moved + page.moved, held + page.held
             for one in page.staying:
-                key = (one.destination, one.code)
-                staying[key] = staying[key] + one if key in staying else one
+                before = staying.get(one.destination)
+                staying[one.destination] = one if before is None else before + one
+            arguments["leave"] = list(staying)  # read by the next request
             if progress is not None:
                 progress(page.moved)
         return Redriven(moved=moved, held=held, staying=list(staying.values()))

@@ -1,13 +1,20 @@
 """Goal: dead messages are found, sent back and discarded, in bounded pages; nothing is lost or doubled on the way.
 Method: requests to one message manager; crashes between any two writes; two who redrive at once."""
+import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
-from angarium.core.destination import browsing
+from angarium.admin.dead_messages import DeadMessages
+from angarium.core.destination import browsing, selecting
+from angarium.core.destination.events import DestinationSettings
 from angarium.core.ids import format_id, message_id
+from angarium.core.selector.compiled import CompiledSelector, compile_selector
+from angarium.core.selector.parser import parse
+from angarium.core.selector.syntax import Selector
 from angarium.core.storage import Table
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch, Columns, MessageColumns
@@ -180,6 +187,70 @@ def test_limits_of_the_destination_hold_for_a_redrive_too() -> None:
     world.request("destination.alter", name="q", over_limit="block")
     result = ask(world, "dmq.redrive")
     assert (result["moved"], result["staying"][0]["count"]) == (0, 1)
+
+
+class Requests:
+    """What `admin` asks, answered by a world; `before` is told the number of each page."""
+
+    def __init__(self, world: World, before: Callable[[int], None]) -> None:
+        self._world, self._before = world, before
+        self._pages = 0
+
+    async def request(self, command: str, arguments: dict[str, Any] | None = None, **_: object) -> frames.Reply:
+        self._pages += 1
+        self._before(self._pages)
+        return self._world.request(command, **(arguments or {}))
+
+
+def test_what_comes_later_does_not_overtake_what_had_to_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The destination fills, and is emptied before the third page."""
+    monkeypatch.setattr(browsing, "READ_BYTES_MAX", 1)  # one batch in a page
+    world = World()
+    for number in range(4):
+        kill(world, "q", b"%da" % number, b"%db" % number)
+    kill(world, "other", b"x")
+    world.request("destination.alter", name="q", messages_max=1, over_limit="refuse")
+    consumer = world.consumer(world.locate("q"))
+    requests = Requests(world, lambda page: consumer.settle((8, 9)) if page == 3 else None)
+    redriven = asyncio.run(DeadMessages(requests).redrive())  # type: ignore[arg-type]
+    assert consumer.bodies == [b"0a"]
+    assert (redriven.moved, [(one.destination, one.code, one.count) for one in redriven.staying]) == (
+        2, [("q", "destination-full", 7)]
+    )  # fmt: skip
+    assert world.describe("other")["messages"] == 1
+
+
+def test_a_selector_that_is_too_long_is_refused_wherever_one_is_asked_for() -> None:
+    world = World(DestinationSettings(selector_characters_max=30))
+    kill(world, "q", b"1")
+    long = "colour = 'a very long one, a very long one'"
+    for command in ("destination.browse", "dmq.list", "dmq.summary", "dmq.redrive", "dmq.discard"):
+        reply = world.request(command, name="q", selector=long)
+        assert reply.code == "selector-too-long", command
+        assert f"{command}: a selector of {len(long)} characters exceeds selector_characters_max 30" in reply.reason
+
+
+def test_a_selector_is_compiled_once_for_all_pages_and_all_who_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[object] = []
+    parsed: list[str] = []
+
+    def counted_compile(selector: Selector) -> CompiledSelector:
+        compiled.append(selector)
+        return compile_selector(selector)
+
+    def counted_parse(selector: str) -> Selector | None:
+        parsed.append(selector)
+        return parse(selector)
+
+    monkeypatch.setattr(selecting, "compile_selector", counted_compile)
+    monkeypatch.setattr(selecting, "parse", counted_parse)
+    world = World()
+    queue = world.queue_with(1, 1)
+    text = "number = 12345678901"
+    for _ in range(5):
+        world.request("destination.browse", name="q", selector=text)
+        world.consumer(queue, selector=text)
+    assert (len(compiled), parsed.count(text)) == (1, 1)
 
 
 def test_what_a_consumer_of_the_dead_message_queue_holds_is_left_to_it() -> None:

@@ -158,7 +158,7 @@ class Administration:
         return [done(session, request, {"prepared": listed, **counts})]
 
     def _browse(self, session: bytes, request: Request, now: float) -> list[Command]:
-        keep = selected_by(request)
+        keep = selected_by(request, characters_max=self._manager.settings.selector_characters_max)
         return [browsing.browse(self._named(request), session, request, keep, self._manager.pending_read)]
 
     def _explain(self, session: bytes, request: Request, now: float) -> list[Command]:

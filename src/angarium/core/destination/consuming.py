@@ -5,12 +5,11 @@ from angarium.core.destination.consumer import Consumer, ConsumerKey
 from angarium.core.destination.dispatch import Dispatch
 from angarium.core.destination.events import Command, ToSession
 from angarium.core.destination.pending import PendingWrite
+from angarium.core.destination.selecting import check_length, compiled, parsed
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription
 from angarium.core.errors import Rejected, RemoteProtocolError
 from angarium.core.ranges import Range
-from angarium.core.selector.compiled import compile_selector
-from angarium.core.selector.parser import parse
 from angarium.core.storage import Operation
 from angarium.core.wire import frames
 from angarium.core.wire.frames import Outcome
@@ -36,8 +35,8 @@ class Consuming:
             session, frame.consumer, subscription, frame.credit, frame.attachment,
             opening=subscription.durable, exclusive=frame.exclusive, transacted=frame.transacted,
         )  # fmt: skip
-        if state.is_queue and (selector := parse(frame.selector)) is not None:
-            consumer.accepts = compile_selector(selector).match
+        if state.is_queue and (selector := compiled(frame.selector)) is not None:
+            consumer.accepts = selector.match
         lost = subscription.attach(consumer, frame.held, resumed=frame.resumed)
         state.subscriptions.note_time(subscription)
         state.consumers[consumer.key] = consumer
@@ -52,14 +51,8 @@ class Consuming:
     def _subscription_for(self, session: bytes, frame: frames.ConsumerOpen) -> tuple[Subscription, list[Command]]:
         """The subscription that a consumer asks for, and what ends the one that it replaces."""
         subscriptions = self._state.subscriptions
-        longest = self._state.settings.selector_characters_max
-        if len(frame.selector) > longest:
-            reason = (
-                f"{frame.destination!r}: a selector of {len(frame.selector):,} characters exceeds "
-                f"selector_characters_max {longest:,}; shorten it, or raise the limit"
-            )
-            raise Rejected("selector-too-long", reason)
-        parse(frame.selector)  # one that is wrong is refused before anything changes
+        check_length(frame.selector, self._state.settings.selector_characters_max, repr(frame.destination))
+        parsed(frame.selector)  # one that is wrong is refused before anything changes
         name = subscriptions.name_for(session, frame)
         known = subscriptions.get(name)
         ended: list[Command] = []

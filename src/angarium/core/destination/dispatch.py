@@ -14,14 +14,13 @@ from angarium.core.destination.events import BatchesRead, Command, Level, Read, 
 from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.log import Lane, LogField, lane_of, log_put
 from angarium.core.destination.pending import Arrival, PendingRead, PendingWrite
+from angarium.core.destination.selecting import compiled, parsed
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription
 from angarium.core.destination.wanting import wanted
 from angarium.core.ranges import Range, RangeSet
-from angarium.core.selector.compiled import compile_selector
 from angarium.core.selector.fields import Fields
 from angarium.core.selector.index import SelectorIndex
-from angarium.core.selector.parser import parse
 from angarium.core.storage import Operation, Put, Table, delete_key, position_key
 from angarium.core.wire.batch import Batch
 
@@ -40,8 +39,8 @@ class Dispatch:
         self.follow_options(subscription)
         if not subscription.selector and not subscription.no_local:
             return
-        selector = parse(subscription.selector)
-        match = None if selector is None else compile_selector(selector).match
+        selector = compiled(subscription.selector)
+        match = None if selector is None else selector.match
         client_of = self._state.producers.client_of
 
         def accepts(fields: Fields, producer: bytes) -> bool:
@@ -65,7 +64,7 @@ class Dispatch:
             return
         subscription.is_live = True
         self._live[subscription.name] = subscription
-        self._index.add(subscription.name, parse(subscription.selector))
+        self._index.add(subscription.name, parsed(subscription.selector))
 
     def forget(self, subscription: Subscription) -> None:
         if self._live.pop(subscription.name, None) is not None:

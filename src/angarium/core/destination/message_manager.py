@@ -60,7 +60,7 @@ class MessageManager:
         self, settings: DestinationSettings, streams: StreamSettings | None = None, *,
         wall_ms_at_zero: float, number: int = 0,
     ) -> None:  # fmt: skip
-        self._settings = settings
+        self.settings = settings
         self.streams = Streams(streams or StreamSettings())
         self._wall_ms_at_zero = wall_ms_at_zero
         self.destinations: dict[int, Destination] = {}
@@ -120,7 +120,7 @@ class MessageManager:
         state = DestinationState(
             identity,
             record,
-            self._settings,
+            self.settings,
             write_token=self._pending_write,
             read_token=self.pending_read,
             streams=self.streams,
@@ -319,7 +319,7 @@ class MessageManager:
         return destination, operations
 
     def _check_room(self) -> None:
-        if len(self.destinations) >= self._settings.destinations_max:
+        if len(self.destinations) >= self.settings.destinations_max:
             reason = f"{len(self.destinations):,} destinations exist, as many as destinations_max allows; remove some"
             raise Rejected("too-many-destinations", reason)
         if group_of(self._next_destination) != self._number:

@@ -93,6 +93,7 @@ class PendingDead:
     end: int
     keep: Keep
     to: str  # where to redrive to; empty: to where each came from
+    leave: frozenset[str]  # destinations where nothing is redriven to: something earlier stays
 
 
 @dataclass(frozen=True, slots=True)

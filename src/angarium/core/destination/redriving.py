@@ -9,7 +9,8 @@ One request reads one page of `_DMQ` and answers how far it got (`next`); whoeve
 A redrive appends there and settles here in one write: it may be interrupted and repeated at any time, and nothing is
 lost or doubled. The messages keep their ids and the order in which they died. They do not expire again: an expiry that
 has passed is dropped. What a consumer of `_DMQ` holds is left to it, and counted as held. What has nowhere to go (its
-destination is gone, nobody subscribes, no room) stays, and is counted with the reason.
+destination is gone, nobody subscribes, no room) stays, and is counted with the reason; whoever goes on to the next page
+names its destination in `leave`, so that nothing later overtakes it there.
 """
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -38,11 +39,12 @@ if TYPE_CHECKING:
     from angarium.core.destination.message_manager import MessageManager
 
 IDS_MAX = 1_000  # of one request
+LEAVE_MAX = 1_000  # destinations, the same
 COMMANDS = ("dmq.list", "dmq.summary", "dmq.redrive", "dmq.discard")
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def dead_filter(request: Request) -> Keep:
+def dead_filter(request: Request, *, selector_characters_max: int) -> Keep:
     """Which dead messages are meant: by `destination`, `subscription`, `reason`, `died_before_ms`, `died_after_ms`,
     `selector` and `ids`; what is left out does not matter. Raises Rejected."""
     wanted = {key: text(request, key) for key in ("destination", "subscription", "reason") if key in request.arguments}
@@ -51,7 +53,7 @@ def dead_filter(request: Request) -> Keep:
         ids = {parse_id(identity) for identity in texts(request, "ids", count_max=IDS_MAX)}
     except ValueError as error:
         raise Rejected("bad-argument", str(error)) from None
-    selected = selected_by(request)
+    selected = selected_by(request, characters_max=selector_characters_max)
 
     def keep(fields: BatchFields, index: int) -> bool:
         death = _death(fields, index)
@@ -108,10 +110,10 @@ class DeadMessages:
         self._manager = manager
 
     def request(self, session: bytes, request: Request, now: float) -> list[Command]:
-        keep = dead_filter(request)
+        keep = dead_filter(request, selector_characters_max=self._manager.settings.selector_characters_max)
         position, count = max(0, number(request, "position", 0)), number(request, "count", 1 << 62)
-        to = text(request, "to", "")
-        if to and (staying := self._hindrance(to)) is not None:
+        to, leave = text(request, "to", ""), texts(request, "leave", count_max=LEAVE_MAX)
+        if to and to not in leave and (staying := self._hindrance(to)) is not None:
             raise Rejected(staying.code, staying.reason)
         queue = self._manager.find(DEAD_MESSAGE_QUEUE)
         if request.command == "dmq.list" and queue is not None:
@@ -123,8 +125,9 @@ class DeadMessages:
         lane = queue.log.lanes[0]
         position = max(position, lane.first)
         asked = PendingDead(
-            queue.identity, session, request.number, request.command, count, position, lane.readable, keep, to
-        )
+            queue.identity, session, request.number, request.command, count, position, lane.readable, keep, to,
+            frozenset(leave),
+        )  # fmt: skip
         token = self._manager.pending_read(asked)
         return [Read(token, queue.identity, position, browsing.READ_BYTES_MAX, lane.readable)]
 
@@ -142,7 +145,7 @@ class DeadMessages:
         done_with = RangeSet()
         for pick in page.picks:
             if asked.command == "dmq.redrive":
-                operations += self._moved(pick, asked.to, pending, result, done_with, queue.state.wall_ms(now))
+                operations += self._moved(pick, asked, pending, result, done_with, queue.state.wall_ms(now))
             else:
                 for position in pick.positions:
                     done_with.add(position, position + 1)
@@ -156,17 +159,23 @@ class DeadMessages:
         return [queue.state.write(operations, pending, freeing=asked.command == "dmq.discard")]
 
     def _moved(
-        self, pick: _Pick, to: str, pending: PendingWrite, result: "_Result", done_with: RangeSet, wall_ms: int
+        self,
+        pick: _Pick,
+        asked: PendingDead,
+        pending: PendingWrite,
+        result: "_Result",
+        done_with: RangeSet,
+        wall_ms: int,
     ) -> list[Operation]:
         """What appends the messages where they belong; those that go are noted in `done_with`, the others stay."""
         fields = BatchFields(pick.batch)
         by_target: dict[str, list[int]] = {}
         for position in pick.positions:
-            name = to or str(_death(fields, position - pick.base).get("destination", ""))
+            name = asked.to or str(_death(fields, position - pick.base).get("destination", ""))
             by_target.setdefault(name, []).append(position)
         operations: list[Operation] = []
         for name, positions in by_target.items():
-            staying = self._hindrance(name)
+            staying = self._hindrance(name) if name not in asked.leave else _out_of_turn(name)
             target = self._manager.find(name)
             room = 0 if staying is not None or target is None else _room(target, len(positions))
             if room < len(positions):
@@ -268,6 +277,10 @@ def _settled(queue: Destination, ranges: list[Range]) -> list[Operation]:
         queue.counters.settled += high - low
     state = queue.state
     return [*state.streams.release(state.identity, ranges, state.is_needed), *state.saved(subscription)]
+
+
+def _out_of_turn(name: str) -> _Staying:
+    return _Staying("out-of-turn", f"earlier messages for {name!r} stay, and these would overtake them")
 
 
 def _room(target: Destination, count: int) -> int:

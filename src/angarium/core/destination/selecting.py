@@ -1,24 +1,55 @@
-"""Which messages of a batch somebody wants to see who looks at a log without taking anything."""
+"""Selectors as they are asked for: checked, and compiled once; and which messages of a batch somebody wants to see who
+looks at a log without taking anything."""
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import chain
 
 from angarium.core.destination.arguments import text
 from angarium.core.destination.fields import BatchFields
+from angarium.core.errors import Rejected
 from angarium.core.ranges import Range, RangeSet
-from angarium.core.selector.compiled import compile_selector
+from angarium.core.selector.compiled import CompiledSelector, compile_selector
 from angarium.core.selector.parser import parse
+from angarium.core.selector.syntax import Selector
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Request
 
 Keep = Callable[[BatchFields, int], bool]  # whether the message of that index is wanted
 
 
-def selected_by(request: Request) -> Keep | None:
+CHARACTERS_MAX = 65_536  # of a selector, where a node has no settings of its own for it
+_KEPT = 32  # selectors: whoever asks page by page, or opens, asks again soon
+
+
+@lru_cache(maxsize=_KEPT)
+def parsed(selector: str) -> Selector | None:
+    """None: it selects everything. Raises Rejected."""
+    return parse(selector)
+
+
+@lru_cache(maxsize=_KEPT)
+def compiled(selector: str) -> CompiledSelector | None:
+    found = parsed(selector)
+    return None if found is None else compile_selector(found)
+
+
+def check_length(selector: str, characters_max: int, what: str) -> None:
+    if len(selector) > characters_max:
+        reason = (
+            f"{what}: a selector of {len(selector):,} characters exceeds selector_characters_max {characters_max:,}; "
+            "shorten it, or raise the limit"
+        )
+        raise Rejected("selector-too-long", reason)
+
+
+def selected_by(request: Request, *, characters_max: int = CHARACTERS_MAX) -> Keep | None:
     """The request's selector; None if it has none."""
-    selector = parse(text(request, "selector", ""))
+    asked = text(request, "selector", "")
+    check_length(asked, characters_max, request.command)
+    selector = compiled(asked)
     if selector is None:
         return None
-    match = compile_selector(selector).match
+    match = selector.match
     return lambda fields, index: match(fields[index])
 
 
