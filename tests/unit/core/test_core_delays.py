@@ -5,6 +5,7 @@ import msgspec
 import pytest
 
 from angarium.core.destination.events import DelayedRead, DestinationSettings, ReadDelayed
+from angarium.core.storage import Table
 from angarium.core.wire import frames
 from angarium.core.wire.batch import MessageColumns
 from angarium.core.wire.frames import DestinationKind
@@ -210,6 +211,74 @@ def test_a_value_that_somebody_holds_is_not_taken_away() -> None:
     assert consumer.settled[-1].lost == []
     consumer.credit(10)
     assert consumer.bodies == [b"1.10", b"1.12"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("how", ["released", "cut"])
+def test_a_value_that_was_superseded_while_somebody_held_it_does_not_come_back(how: str, restarts: bool) -> None:
+    world = World()
+    world.request("destination.create", name="prices", kind="queue", last_value=True)
+    queue = world.locate("prices")
+    consumer, producer = world.consumer(queue, credit=1), world.producer(queue)
+    for price in (b"1.10", b"1.11", b"1.12"):
+        producer.publish(price, columns=named("EURUSD", header="last_value_key", announcement=1 << 18))
+    assert consumer.bodies == [b"1.10"]
+    if how == "released":
+        consumer.release((0, 1))
+    world.end(consumer.session, closed=how == "released")
+    if restarts:
+        world = world.restarted()
+    world.advance(1_000)
+    after = world.consumer(queue)
+    assert after.bodies == [b"1.12"]
+    after.settle((2, 3))
+    assert world.describe("prices")["messages"] == 0
+
+
+def test_a_value_is_not_superseded_by_one_that_is_not_durable_yet() -> None:
+    world = World()
+    world.request("destination.create", name="prices", kind="queue", last_value=True)
+    queue = world.locate("prices")
+    consumer, producer = world.consumer(queue, credit=1), world.producer(queue)
+    producer.publish(b"1.10", columns=named("EURUSD", header="last_value_key", announcement=1 << 18))
+    world.auto = False
+    producer.publish(b"1.11", columns=named("EURUSD", header="last_value_key", announcement=1 << 18))
+    consumer.release((0, 1))
+    other = world.consumer(queue)
+    while world.complete_read():
+        pass
+    consumer.credit(2)
+    while world.complete_read():
+        pass
+    assert consumer.bodies == [b"1.10", b"1.10"]
+    world.auto = True
+    world.run_disk()
+    assert other.bodies + consumer.bodies == [b"1.11", b"1.10", b"1.10"]
+
+
+def test_fewer_ids_and_keys_than_before_are_remembered_from_the_next_start_on() -> None:
+    for fewer in (3, 7):
+        world = World(DestinationSettings(deduplication_ids_max=5, last_value_keys_max=5))
+        world.request("destination.create", name="q", kind="queue", last_value=True)
+        queue = world.locate("q")
+        names = [str(number) for number in range(12)]
+        producer = world.producer(queue)
+        for header, announcement in (("deduplication_id", 1 << 17), ("last_value_key", 1 << 18)):
+            for name in names:
+                producer.publish(b"x", columns=named(name, header=header, announcement=announcement))
+        less = DestinationSettings(deduplication_ids_max=fewer, last_value_keys_max=fewer)
+        world = world.restarted(settings=less)
+        remembered = min(5, fewer)
+        assert len(world.destination(queue).publishing.window) == remembered
+        records = world.disk.records_of(queue)
+        assert len(records[Table.DEDUPLICATION]) == len(records[Table.LAST_VALUE]) == remembered
+        producer = world.producer(queue)
+        producer.publish(b"y", columns=named("new"))
+        world = world.restarted()
+        before = world.describe("q")["messages"]
+        known = [*names[-remembered:], "new"][-fewer:]
+        world.producer(queue).publish(*[b"again" for _ in known], columns=named(*known))
+        assert world.describe("q")["messages"] == before, (fewer, known)
 
 
 def test_what_was_due_before_it_was_durable_comes_when_it_is() -> None:

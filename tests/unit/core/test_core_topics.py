@@ -352,3 +352,18 @@ def test_through_any_history_each_subscription_gets_each_message_once(seed: int)
         settle_all(name)
         assert seen[name] == set(range(published))
     assert world.disk.batch_ends(destination) == []
+
+
+def test_a_subscription_is_not_removed_while_its_consumer_may_come_back() -> None:
+    for restarts in (False, True):
+        world = World()
+        topic = world.locate("t", DestinationKind.TOPIC)
+        consumer = world.consumer(topic, subscription="s")
+        if restarts:
+            world = world.restarted()
+        else:
+            world.end(consumer.session, closed=False)
+        reply = world.request("subscription.remove", name="t", subscription="s")
+        assert reply.code == "subscription-in-use" and "for a consumer that was cut off" in reply.reason
+        world.advance(world.settings.resume_grace_s + 1)
+        assert not world.request("subscription.remove", name="t", subscription="s").code

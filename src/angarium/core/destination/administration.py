@@ -144,6 +144,9 @@ class Administration:
             raise Rejected("unknown-subscription", reason)
         if subscription.consumers:
             raise Rejected("subscription-in-use", f"subscription {name!r} has an active consumer; close it first")
+        if (until := subscription.parking.deadline()) is not None:
+            reason = f"subscription {name!r} is kept {max(0.0, until - now):.1f} s more for a consumer that was cut off"
+            raise Rejected("subscription-in-use", f"{reason}; wait, or close its session")
         return destination.consuming.end_subscription(subscription, [done(session, request, {"removed": name})])
 
     def _list_transactions(self, session: bytes, request: Request, now: float) -> list[Command]:

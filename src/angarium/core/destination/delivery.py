@@ -6,9 +6,11 @@ or the batch ask for it: selectors, message groups, expiry.
 
     free --expired------------------------> to be buried
          --not for this subscription----------> settled
+         --there is a later value of its key--> settled
          --not for anybody who is ready-------> stays free
          --taken--> Deliver
 """
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -24,7 +26,8 @@ from angarium.core.ranges import Range, RangeSet
 from angarium.core.wire.batch import Batch, Columns
 from angarium.core.wire.frames import Deliver
 
-_EXPIRY, _GROUP = int(Columns.EXPIRY), int(Columns.GROUP)
+IsSuperseded = Callable[[bytes, int], bool]  # by headers and position: there is a later message of its key
+_EXPIRY, _GROUP, _KEY = int(Columns.EXPIRY), int(Columns.GROUP), int(Columns.KEY)
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -64,7 +67,14 @@ class Delivery(msgspec.Struct):
     damaged: list[Damage] = msgspec.field(default_factory=list)
 
 
-def deliver(subscription: Subscription, pieces: list[Piece], asked: Range, *, wall_ms: int) -> Delivery:
+def deliver(
+    subscription: Subscription,
+    pieces: list[Piece],
+    asked: Range,
+    *,
+    wall_ms: int,
+    is_superseded: IsSuperseded | None = None,
+) -> Delivery:
     """Deliver as much as the consumers take of the pieces, which were read for the range `asked`.
 
     What was free when it was asked for may be gone by now: only what is still free counts, as delivered or
@@ -90,6 +100,8 @@ def deliver(subscription: Subscription, pieces: list[Piece], asked: Range, *, wa
                 _note_damage(subscription, at, base, None, result)
             free = subscription.free_in(max(base, at), min(piece.end, readable))
             free = without_expired(subscription, piece.batch, base, free, wall_ms, result)
+            if is_superseded is not None and piece.batch.columns & _KEY:
+                free = _without_superseded(subscription, piece.batch, base, free, is_superseded, result)
             if looks:
                 _look(subscription, piece.batch, base, free, behind, result)
             else:
@@ -194,6 +206,25 @@ def without_expired(
         for part in expired:
             subscription.discard(*part)
     return list(live)
+
+
+def _without_superseded(
+    subscription: Subscription,
+    batch: Batch,
+    base: int,
+    free: list[Range],
+    is_superseded: IsSuperseded,
+    result: Delivery,
+) -> list[Range]:
+    """What was superseded while somebody held it has come back, and is settled instead of being delivered again."""
+    kept = RangeSet()
+    for position in chain.from_iterable(range(*part) for part in free):
+        if is_superseded(batch.headers_of(position - base), position):
+            subscription.discard(position, position + 1)
+            result.changed = True
+        else:
+            kept.add(position, position + 1)
+    return list(kept)
 
 
 def _accepted(subscription: Subscription, batch: Batch, base: int, positions: RangeSet) -> RangeSet:

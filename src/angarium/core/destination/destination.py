@@ -45,8 +45,8 @@ class Destination:
         self.producers = state.producers
         self.consumers = state.consumers
         self.counters = state.counters
-        self.dispatch = Dispatch(state)
         self.publishing = Publishing(state)
+        self.dispatch = Dispatch(state, self.publishing.last_values)
         self.consuming = Consuming(state, self.dispatch)
         for subscription in self.subscriptions:  # a queue's own
             self.dispatch.prepare(subscription)
@@ -97,9 +97,8 @@ class Destination:
         self.subscriptions.add(subscription)
         self.dispatch.prepare(subscription)
 
-    def restore_names(self, ids: dict[int, bytes], positions: dict[bytes, int]) -> None:
-        self.publishing.window.restore(ids)
-        self.publishing.last_values.restore(positions)
+    def restore_names(self, ids: dict[int, bytes], positions: dict[bytes, int]) -> list[Operation]:
+        return self.publishing.window.restore(ids) + self.publishing.last_values.restore(positions)
 
     # -- events ------------------------------------------------------------------------------------
 

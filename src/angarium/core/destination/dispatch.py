@@ -18,6 +18,7 @@ from angarium.core.destination.selecting import compiled, parsed
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription
 from angarium.core.destination.wanting import wanted
+from angarium.core.destination.windows import LastValues
 from angarium.core.ranges import Range, RangeSet
 from angarium.core.selector.fields import Fields
 from angarium.core.selector.index import SelectorIndex
@@ -26,8 +27,9 @@ from angarium.core.wire.batch import Batch
 
 
 class Dispatch:
-    def __init__(self, state: DestinationState) -> None:
+    def __init__(self, state: DestinationState, last_values: LastValues) -> None:
         self._state = state
+        self._last_values = last_values
         self._log = state.log
         self._index: SelectorIndex[str] = SelectorIndex()  # names of the live subscriptions
         self._live: dict[str, Subscription] = {}
@@ -151,11 +153,19 @@ class Dispatch:
         self._go_live_if_level(subscription)
         return commands
 
+    def _is_superseded(self, headers: bytes, position: int) -> bool:
+        later = self._last_values.later(headers, position)
+        if later is None:
+            return False
+        lane = self._log.lanes[lane_of(later)]
+        return lane.first <= later < lane.readable  # what is not durable yet supersedes nothing
+
     def _delivered(
         self, subscription: Subscription, pieces: list[Piece], asked: Range, now: float
     ) -> list[Command]:
         state = self._state
-        result = deliver(subscription, pieces, asked, wall_ms=state.wall_ms(now))
+        is_superseded = self._is_superseded if state.record.last_value else None
+        result = deliver(subscription, pieces, asked, wall_ms=state.wall_ms(now), is_superseded=is_superseded)
         commands: list[Command] = list(result.deliveries)
         for consumer in result.consumers:
             consumer.held_since = now if consumer.held_since is None else consumer.held_since

@@ -70,7 +70,7 @@ def take_up(destinations: dict[int, Destination], state: StoredState, *, now: fl
             owner.producers.restore(key[8:], value)
     for destination in destinations.values():
         destination.producers.sort_restored()
-    _take_up_names(destinations, state)
+    corrections += _take_up_names(destinations, state)
     return corrections + _sweep(destinations, state)
 
 
@@ -97,7 +97,7 @@ def _take_up_subscriptions(
     return corrections
 
 
-def _take_up_names(destinations: dict[int, Destination], state: StoredState) -> None:
+def _take_up_names(destinations: dict[int, Destination], state: StoredState) -> list[Operation]:
     """Deduplication ids and last-value keys."""
     ids: dict[int, dict[int, bytes]] = {}
     for key, value in state.deduplication.items():
@@ -105,8 +105,10 @@ def _take_up_names(destinations: dict[int, Destination], state: StoredState) -> 
     positions: dict[int, dict[bytes, int]] = {}
     for key, value in state.last_values.items():
         positions.setdefault(int.from_bytes(key[:8], "big"), {})[key[8:]] = int.from_bytes(value, "big")
-    for identity in {*ids, *positions} & destinations.keys():
-        destinations[identity].restore_names(ids.get(identity, {}), positions.get(identity, {}))
+    corrections: list[Operation] = []
+    for identity in sorted({*ids, *positions} & destinations.keys()):
+        corrections += destinations[identity].restore_names(ids.get(identity, {}), positions.get(identity, {}))
+    return corrections
 
 
 def _sweep(destinations: dict[int, Destination], state: StoredState) -> list[Operation]:

@@ -23,11 +23,17 @@ class DeduplicationWindow:
     def __len__(self) -> int:
         return len(self._slots)
 
-    def restore(self, records: dict[int, bytes]) -> None:
-        """By slot of the ring: its number, then the id."""
-        found = sorted((int.from_bytes(value[:8], "big"), value[8:]) for value in records.values())
-        self._slots = {identifier: number for number, identifier in found}
+    def restore(self, records: dict[int, bytes]) -> list[Operation]:
+        """By slot of the ring: its number, then the id. Returns what brings the ring to its present length."""
+        found = sorted((int.from_bytes(value[:8], "big"), value[8:], slot) for slot, value in records.items())
+        kept = found[-self._ids_max :]
+        self._slots = {identifier: number for number, identifier, _ in kept}
         self._next = found[-1][0] + 1 if found else 0
+        used = {number % self._ids_max for number, _, _ in kept}
+        operations: list[Operation] = [
+            delete_key(Table.DEDUPLICATION, self._key(slot)) for _, _, slot in found if slot not in used
+        ]
+        return operations + [self._put(number, name) for number, name, slot in kept if slot != number % self._ids_max]
 
     def new(self, batch: Batch) -> tuple[list[int], list[Operation]]:
         """The indices of messages that are none of the known, and what notes their ids."""
@@ -49,8 +55,13 @@ class DeduplicationWindow:
         self._slots[name] = number
         if len(self._slots) > self._ids_max:
             del self._slots[next(iter(self._slots))]
-        slot = (number % self._ids_max).to_bytes(8, "big")
-        return Put(Table.DEDUPLICATION, key_of(self._destination, slot), number.to_bytes(8, "big") + name)
+        return self._put(number, name)
+
+    def _put(self, number: int, name: bytes) -> Operation:
+        return Put(Table.DEDUPLICATION, self._key(number % self._ids_max), number.to_bytes(8, "big") + name)
+
+    def _key(self, slot: int) -> bytes:
+        return key_of(self._destination, slot.to_bytes(8, "big"))
 
 
 class LastValues:
@@ -59,8 +70,17 @@ class LastValues:
         self._keys_max = keys_max
         self._positions: dict[bytes, int] = {}  # the least recently written first
 
-    def restore(self, positions: dict[bytes, int]) -> None:
-        self._positions = dict(sorted(positions.items(), key=lambda item: item[1]))
+    def restore(self, positions: dict[bytes, int]) -> list[Operation]:
+        """Returns what forgets those that are too many."""
+        found = sorted(positions.items(), key=lambda item: item[1])
+        self._positions = dict(found[-self._keys_max :])
+        return [delete_key(Table.LAST_VALUE, key_of(self._destination, name)) for name, _ in found[: -self._keys_max]]
+
+    def later(self, headers: bytes, position: int) -> int | None:
+        """Where there is a later message of the key that is in the headers of the one at that position."""
+        name = name_bytes(read_map(headers).get("last_value_key"))
+        known = None if name is None else self._positions.get(name)
+        return None if known == position else known
 
     def noted(self, batch: Batch, first_position: int) -> tuple[list[int], list[Operation]]:
         """The messages have these positions; returns the positions that they supersede, and what notes the new."""
