@@ -237,7 +237,7 @@ MUTATIONS: Sequence[Plant] = (
 
 # Where to begin, for those that take luck: a seed that is known to notice.
 FIRST = {
-    "a_commit_is_not_recognised_over_a_later_connection": 21, "messages_of_a_commit_count_as_confirmed_at_once": 24,
+    "a_commit_is_not_recognised_over_a_later_connection": 21, "messages_of_a_commit_count_as_confirmed_at_once": 40,
     "what_is_doomed_is_counted": 20, "the_oldest_stay": 20, "refusals_are_told_once": 61,
     "commit_is_done_again_when_sent_again": 157,
     "what_is_not_durable_is_looked_for_and_forgotten": 24, "producers_are_not_told_that_there_is_room_again": 38,

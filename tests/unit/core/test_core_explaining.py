@@ -11,6 +11,7 @@ from angarium.core.wire import frames
 from angarium.core.wire.batch import Columns, MessageColumns
 from angarium.core.wire.frames import DestinationKind
 from tests.unit.core.core_manager import World
+from tests.unit.core.core_messages import columns
 
 
 def explain(world: World, name: str = "q") -> dict[str, Any]:
@@ -43,6 +44,13 @@ def stalled(world: World) -> None:
     consumer = world.consumer(queue := world.locate("q"))
     world.stall(consumer.session, True)
     world.producer(queue).publish(b"x")
+
+
+def opening(world: World) -> None:
+    """Who is attached has to be durable before anything is delivered."""
+    queue = world.queue_with(3)
+    world.auto = False
+    opened(world, queue)
 
 
 def selectors_exclude(world: World) -> None:
@@ -150,6 +158,7 @@ Scene = Callable[[World], World | None]
         (no_consumer, "no-consumer", ["3 messages wait", "no consumer"]),
         (no_credit, "no-credit", ["3 messages wait", "only consumer", "2 unsettled", "no credit"]),
         (stalled, "stalled", ["1 message waits", "does not read"]),
+        (opening, "opening", ["3 messages wait", "being opened"]),
         (selectors_exclude, "selectors-exclude", ["3 messages wait", "selector", "3 were looked at"]),
         (delayed, "delayed", ["1 message is delayed", "2023-11-14 22:31:00 UTC"]),
         (redelivery_delayed, "redelivery-delayed", ["all 2 messages", "2023-11-14 22:30:05 UTC"]),
@@ -204,12 +213,42 @@ def test_a_topic_has_a_sentence_for_each_subscription() -> None:
     assert found["subscription_count"] == 3
 
 
-def test_what_a_topics_subscription_does_not_select_is_not_waiting() -> None:
+def coloured(world: World, topic: int, *regions: str) -> None:
+    producer = world.producer(topic)
+    producer.publish(*[b"x" for _ in regions], columns=columns(properties=[{"region": region} for region in regions]))
+    producer.close()
+
+
+@pytest.mark.parametrize("name", ["", "durable"])
+def test_what_a_topics_subscription_does_not_select_is_told(name: str) -> None:
+    """Whether it looked for itself, because it was behind, or an index over all selectors left it out."""
     world = World()
     topic = world.locate("t", DestinationKind.TOPIC)
-    opened(world, topic, selector="region = 'EU'")
-    world.producer(topic).publish(b"1", b"2")
-    assert explain(world, "t")["subscriptions"][0]["code"] == "nothing-waiting"
+    session = opened(world, topic, selector="region = 'EU'", subscription=name, durable=bool(name))
+    coloured(world, topic, "US", "US")
+    coloured(world, topic, "US")
+    (told,) = explain(world, "t")["subscriptions"]
+    assert told["code"] == "selectors-exclude" and told["figures"]["unselected"] == 3
+    assert "3 messages that came since it subscribed" in told["sentence"]
+    assert "its selector excludes them" in told["sentence"]
+    coloured(world, topic, "EU", "US")
+    world.frame(session, topic, frames.Settle(1, 1, frames.Outcome.SETTLE, [(3, 4)]))
+    (told,) = explain(world, "t")["subscriptions"]
+    assert told["code"] == "nothing-waiting" and told["figures"]["unselected"] == 4
+    assert "the rest is settled; 4 messages" in told["sentence"]
+
+
+def test_what_a_subscription_that_was_behind_did_not_select_is_told() -> None:
+    world = World()
+    topic = world.locate("t", DestinationKind.TOPIC)
+    world.end(opened(world, topic, selector="region = 'EU'", subscription="s", durable=True), closed=True)
+    coloured(world, topic, "US", "US")
+    world = world.restarted()
+    coloured(world, topic, "US")
+    opened(world, topic, selector="region = 'EU'", subscription="s", durable=True)
+    coloured(world, topic, "US")
+    (told,) = explain(world, "t")["subscriptions"]
+    assert told["code"] == "selectors-exclude" and told["figures"]["unselected"] >= 2
 
 
 def test_explaining_changes_nothing_and_a_missing_destination_is_refused() -> None:

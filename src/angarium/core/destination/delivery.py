@@ -172,6 +172,7 @@ def _look(
             break
         if subscription.accepts is not None and not subscription.accepts(fields[index], batch.producer):
             subscription.discard(position, position + 1)
+            subscription.unselected += 1
             result.changed = True
             continue
         consumer = subscription.line.choose(position, fields, index, behind)

@@ -64,7 +64,7 @@ class Dispatch:
         level = all(subscription.fresh_of(lane.number) >= lane.readable for lane in self._log.order)
         if subscription.parking.orphaned or subscription.returned or not level:
             return
-        subscription.is_live = True
+        subscription.is_live, subscription.live_beyond = True, self._log.readable_count
         self._live[subscription.name] = subscription
         self._index.add(subscription.name, parsed(subscription.selector))
 

@@ -118,6 +118,7 @@ def _figures(destination: Destination, subscription: Subscription) -> dict[str, 
         "consumers_stalled": sum(consumer.stalled for consumer in consumers),
         "consumers_opening": sum(consumer.opening for consumer in consumers),
         "in_flight_room": subscription.room(),
+        "unselected": subscription.unselected_count(log),
     }  # fmt: skip
 
 
@@ -125,7 +126,7 @@ def _verdict(
     destination: Destination, subscription: Subscription, figures: dict[str, Any], sample: Sequence[Seen], now: float
 ) -> Verdict:
     if figures["waiting"] == 0:
-        return _nothing_waiting(destination, figures, now)
+        return _nothing_waiting(destination, subscription, figures)
     if figures["free"] == 0:
         return _nothing_free(destination, subscription, figures, now)
     if not subscription.consumers:
@@ -137,7 +138,7 @@ def _verdict(
     return Verdict("delivering", f"{_messages(figures['free'])} {_are(figures['free'])} being delivered just now")
 
 
-def _nothing_waiting(destination: Destination, figures: dict[str, Any], now: float) -> Verdict:
+def _nothing_waiting(destination: Destination, subscription: Subscription, figures: dict[str, Any]) -> Verdict:
     blocked, delayed = destination.publishing.blocked, figures["delayed"]
     if figures["unwritten"]:
         if blocked is not None and blocked[0] == "disk-full":
@@ -149,7 +150,14 @@ def _nothing_waiting(destination: Destination, figures: dict[str, Any], now: flo
         return Verdict("delayed", f"{_messages(delayed)} {_are(delayed)} delayed by the sender{when}")
     if blocked is not None:
         return Verdict(blocked[0], f"nothing is waiting, and producers are blocked: {blocked[1]}")
-    return Verdict("nothing-waiting", "nothing is waiting: all that was sent is settled")
+    if not (unselected := figures["unselected"]):
+        return Verdict("nothing-waiting", "nothing is waiting: all that was sent is settled")
+    came = "that came since it subscribed, or the broker started,"
+    excluded = f"{_messages(unselected)} {came} {_are(unselected)} not for it"
+    why = "its selector excludes them" if subscription.selector else "its own connection sent them"
+    if any(consumer.delivered for consumer in subscription.consumers.values()):
+        return Verdict("nothing-waiting", f"nothing is waiting: the rest is settled; {excluded}: {why}")
+    return Verdict("selectors-exclude", f"nothing is waiting: {excluded}: {why}")
 
 
 def _nothing_free(

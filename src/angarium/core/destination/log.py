@@ -137,6 +137,11 @@ class Log:
         return sum(lane.next - lane.first for lane in self.order)
 
     @property
+    def readable_count(self) -> int:
+        """Messages that ever became readable."""
+        return sum(lane.readable - lane.base for lane in self.order)
+
+    @property
     def stored_bytes(self) -> int:
         return sum(lane.gauge.total for lane in self.order)
 

@@ -63,6 +63,8 @@ class Subscription:
         self.settled = self._new_set()
         self.passed_over = self._new_set()  # never delivered, and before something that was
         self.dropped = 0  # messages that it lost because it was too far behind
+        self.unselected = 0  # messages that it looked at since it came, or the start, and did not accept
+        self.live_beyond = 0  # messages of the log when it became live, and those that it was offered since
         self.noting = False  # a write that notes `delivered` is under way ...
         self.is_noted = True  # ... and it notes all that was delivered so far
         self.returned = RangeSet()
@@ -101,6 +103,10 @@ class Subscription:
         ends = ((lane.number, self.fresh_of(lane.number) if self.is_live else lane.readable) for lane in log.order)
         return sum(max(0, end - self.cursor_of(lane)) for lane, end in ends) - self.settled.count
 
+    def unselected_count(self, log: Log) -> int:
+        """Messages that it did not accept, since it came or the start of the broker."""
+        return self.unselected + (log.readable_count - self.live_beyond if self.is_live else 0)
+
     def in_flight_count(self) -> int:
         return sum(c.held.count for c in self.consumers.values()) + self.parking.parked_count + self.locks.count
 
@@ -131,6 +137,7 @@ class Subscription:
         if low > fresh:
             self._settle_part(fresh, low)
         self.fresh[lane] = high
+        self.live_beyond += high - low
         self.returned.add(low, high)
         return was_idle
 
