@@ -138,14 +138,14 @@ def many_selectors(name: str, subscriptions: int, count: int, batch: int) -> Non
     )
 
 
-def agree(pairs: int, seed: int) -> None:
-    """Selectors in groups of 50, each group as an index, on 40 messages."""
+def agree(pairs: int, seed: int, *, messages_each: int = 40) -> None:
+    """Selectors in groups of 50, each group as an index, each on so many messages."""
     random = Random(seed)
     done = matched = 0
     began = time.process_time()
     while done < pairs:
         selectors = [parsed(random_selector(random)) for _ in range(50)]
-        messages = [random_message(random) for _ in range(40)]
+        messages = [random_message(random) for _ in range(messages_each)]
         index = SelectorIndex[int]()
         wanted: list[list[int]] = [[] for _ in messages]
         for key, selector in enumerate(selectors):

@@ -346,3 +346,13 @@ def test_a_due_time_counts_from_the_sending_and_not_from_the_commit() -> None:
     world.advance(3.0)
     producer.publish(b"committed late", columns=MessageColumns(dues_ms=[due_ms]))
     assert consumer.bodies == [b"committed late"]
+
+
+def test_a_purge_leaves_what_is_not_yet_due() -> None:
+    world = World()
+    queue = world.locate("q")
+    producer = world.producer(queue)
+    producer.publish(b"now", b"later", columns=delayed(world, 0, 5))
+    assert world.request("destination.purge", name="q").result == {"purged": 1}
+    world.advance(6)
+    assert world.consumer(queue).bodies == [b"later"]

@@ -3,6 +3,7 @@ import pytest
 
 from angarium.core.errors import LocalProtocolError
 from angarium.core.selector import index as index_module
+from angarium.core.selector import page
 from angarium.core.selector.index import SelectorIndex
 from angarium.core.selector.normal import normal
 from angarium.core.selector.page import BRANCHES_MAX, EDGES_MAX, branches
@@ -51,6 +52,23 @@ def test_a_long_list_is_evaluated() -> None:
     index = SelectorIndex[str]()
     index.add("long", parse(f"a IN ({texts}) AND b = 1"))
     assert index.match({"a": "7", "b": 1}) == ["long"] and index.match({"a": "x", "b": 1}) == []
+
+
+def test_very_many_long_lists_are_evaluated_past_a_limit_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once 400 subscriptions with 500 strings each took 14 seconds and 50 MB."""
+    monkeypatch.setattr(page, "COLUMN_EDGES_MAX", 1_000)
+    index = SelectorIndex[int]()
+    for key in range(20):
+        texts = ", ".join(f"'{key}-{number}'" for number in range(100))
+        index.add(key, parse(f"a IN ({texts}) AND b = 1"))
+    column = index._shelves[0].page._columns["a"]
+    assert 800 <= column.edges <= 1_000
+    for key in range(20):
+        assert index.match({"a": f"{key}-77", "b": 1}) == [key]
+        assert index.match({"a": f"{key}-77", "b": 2}) == []
+    for key in range(20):
+        index.remove(key)
+    assert len(index) == 0 and not index._shelves[0].page._columns
 
 
 def test_keys_of_one_selector_share_it() -> None:

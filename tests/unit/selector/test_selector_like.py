@@ -5,10 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from angarium.core.selector.like import _WINDOW_CHARACTERS, Pattern, _segment, check_pattern
+from angarium.core.selector.like import _WINDOW_CHARACTERS, HARD_CHARACTERS_MAX, Pattern, _segment, check_pattern
 from angarium.core.selector.naive import _like
+from angarium.core.selector.parser import parse
+from angarium.core.selector.syntax import SelectorError
 from tests.unit.core.core_settings import THOROUGH
 from tests.unit.selector.selector_cases import selects
+
+
+def test_hard_patterns_of_one_selector_have_a_limit_together_and_simple_ones_none() -> None:
+    half = "%" + "a_" * (HARD_CHARACTERS_MAX // 4) + "%"
+    assert parse(f"x LIKE '{half}'") is not None
+    assert parse(f"x LIKE '%{'a' * 20_000}%' OR x LIKE '{'_' * 20_000}'") is not None
+    with pytest.raises(SelectorError, match="patterns with % and _ of more than 4,096 characters in one selector"):
+        parse(f"x LIKE '{half}' OR y LIKE '{half}'")
 
 
 @pytest.mark.parametrize(

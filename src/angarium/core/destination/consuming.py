@@ -91,7 +91,10 @@ class Consuming:
     def _check_room(self, session: bytes, number: int) -> None:
         consumers, limit = self._state.consumers, self._state.settings.consumers_max
         if len(consumers) >= limit:
-            reason = f"{self._state.record.name!r} has {len(consumers):,} consumers, as many as consumers_max allows"
+            reason = (
+                f"{self._state.record.name!r} has {len(consumers):,} consumers, as many as consumers_max allows; close "
+                "some, or raise the limit"
+            )
             raise Rejected("too-many-consumers", reason)
         if (session, number) in consumers:
             raise Rejected("consumer-open", f"consumer {number} is open already")

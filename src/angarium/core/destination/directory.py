@@ -76,7 +76,7 @@ class Directory:
     def watch(self, session: bytes, frame: frames.Watch, *, now: float) -> list[Command]:
         try:
             if len(self._watches) >= self._settings.watches_max:
-                reason = f"this node has {len(self._watches):,} watches, as many as watches_max allows"
+                reason = f"this node has {len(self._watches):,} watches, as many as watches_max allows; close some"
                 raise Rejected("too-many-watches", reason)
             if frame.pattern.startswith("_"):
                 raise Rejected("reserved-name", "well-known and temporary destinations cannot be watched")

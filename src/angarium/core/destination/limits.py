@@ -18,6 +18,7 @@ from angarium.core.wire import frames
 
 LOW_SHARE = 0.8
 CODE = "destination-full"
+_REMEDY = "consume from it, or raise the limit with `angarium alter`"
 
 
 class Limits:
@@ -56,10 +57,10 @@ class Limits:
         count, stored_bytes = self.count(), self._state.held_bytes()
         if record.messages_max and count > record.messages_max * share - (share == 1.0):
             self._is_over = True
-            return f"{record.name!r} holds {count:,} messages, and messages_max is {record.messages_max:,}"
+            return f"{record.name!r} holds {count:,} messages, and messages_max is {record.messages_max:,}; {_REMEDY}"
         if record.bytes_max and stored_bytes > record.bytes_max * share - (share == 1.0):
             self._is_over = True
-            return f"{record.name!r} holds {stored_bytes:,} bytes, and bytes_max is {record.bytes_max:,}"
+            return f"{record.name!r} holds {stored_bytes:,} bytes, and bytes_max is {record.bytes_max:,}; {_REMEDY}"
         self._is_over = False
         return ""
 

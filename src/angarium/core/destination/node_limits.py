@@ -8,6 +8,7 @@ from angarium.core.destination.destination import Destination
 from angarium.core.destination.limits import LOW_SHARE
 
 CODE = "node-full"
+_REMEDY = "consume, or raise the limit"
 
 
 class NodeLimits:
@@ -38,7 +39,8 @@ class NodeLimits:
         before, share = self.reason, LOW_SHARE if self.reason else 1.0
         self.reason = ""
         if self._messages_max and self.messages > self._messages_max * share - (share == 1.0):
-            self.reason = f"the node holds {self.messages:,} messages, and node_messages_max is {self._messages_max:,}"
+            limit = f"node_messages_max is {self._messages_max:,}"
+            self.reason = f"the node holds {self.messages:,} messages, and {limit}; {_REMEDY}"
         elif self._bytes_max and self.bytes > self._bytes_max * share - (share == 1.0):
-            self.reason = f"the node holds {self.bytes:,} bytes, and node_bytes_max is {self._bytes_max:,}"
+            self.reason = f"the node holds {self.bytes:,} bytes, and node_bytes_max is {self._bytes_max:,}; {_REMEDY}"
         return bool(before) != bool(self.reason)

@@ -109,7 +109,10 @@ class ProducerTable:
         idle = (identity for identity, producer in self._by_identity.items() if producer.session is None)
         forgotten = list(islice(idle, surplus))
         if len(forgotten) < surplus:
-            reason = f"{len(self._by_identity)} producers are connected: the most is {self._producers_max}"
+            reason = (
+                f"{len(self._by_identity):,} producers are connected, as many as producers_max {self._producers_max:,} "
+                "allows; close some, or raise the limit"
+            )
             raise Rejected("too-many-producers", reason)
         for identity in forgotten:
             del self._by_identity[identity]

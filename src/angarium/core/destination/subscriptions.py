@@ -115,18 +115,22 @@ class Subscriptions:
         others = any(key[0] != session for key in known.parking.keys)
         active = bool(known.consumers) or others
         if active and not (known.shared and frame.shared):
-            reason = f"subscription {known.name!r} on {frame.destination!r} has an active consumer"
+            reason = (
+                f"subscription {known.name!r} on {frame.destination!r} has an active consumer, or one that was cut off "
+                "and may come back; close it, wait, or share the subscription"
+            )
             raise Rejected("subscription-in-use", reason)
         # Between two uses the connection may be another one; while one uses it, it is that one's.
         no_local = known.no_local if frame.no_local and known.no_local and not active else client.hex()
         durable = bool(frame.subscription) and frame.durable
         is_other_kind = (frame.shared, durable) != (known.shared, known.durable)
         same = (frame.selector, no_local if frame.no_local else "") == (known.selector, known.no_local)
-        if is_other_kind or (active and not same):
-            reason = (
-                f"subscription {known.name!r} on {frame.destination!r} exists with another selector or kind; "
-                "close its consumers first, or use another name"
-            )
+        what = f"subscription {known.name!r} on {frame.destination!r} exists"
+        if is_other_kind:
+            kind = f"{'shared' if known.shared else 'unshared'}, {'durable' if known.durable else 'not durable'}"
+            raise Rejected("subscription-differs", f"{what} as {kind}; ask for that, remove it, or use another name")
+        if active and not same:
+            reason = f"{what} with another selector; close its consumers first, or use another name"
             raise Rejected("subscription-differs", reason)
         return same
 

@@ -154,9 +154,11 @@ class SelectorIndex(Generic[Key]):
         entry = _Entry[Key](selector, plain=len(found) == 1 and found[0].exact)
         for branch in found:
             shelf = self._shelf_with_room()
-            number = shelf.page.add(branch)
+            fitting = shelf.page.fitting(branch)
+            entry.plain = entry.plain and fitting.exact
+            number = shelf.page.add(fitting)
             shelf.own(number, entry)
-            entry.places.append((shelf, number, branch))
+            entry.places.append((shelf, number, fitting))
         self._names.update(selector.names)
         return entry
 

@@ -4,7 +4,9 @@ A pattern is cut at its %, which gives segments. The first must begin the string
 are looked for from left to right, each as early as possible: an earlier place never leaves less for the rest. A
 segment is found by its longest piece without _: `str.find` and one attempt for each place where it hits. When
 attempts fail again and again, all places are tried at once instead, as bits of an int. The worst case is the product
-of the lengths over the width of a machine word; there is no exponential one.
+of the lengths over the width of a machine word; there is no exponential one. Only patterns with % and _ have it: those
+of one selector have at most `HARD_CHARACTERS_MAX` characters together, so that a string of a megabyte takes tenths of a
+second at the very worst.
 
 `_` is one Unicode character. (A Java string would count one outside the basic plane as two.)
 """
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 
 Symbol = str | None  # a character that stands for itself, or None for _
 Piece = tuple[int, str]  # offset within its segment
+HARD_CHARACTERS_MAX = 4_096
 _ATTEMPTS_MAX = 32
 _WINDOW_CHARACTERS = 4_096
 
@@ -29,6 +32,11 @@ def check_pattern(pattern: str, escape: str | None) -> tuple[str, int] | None:
             return f"the escape character can only stand before %, _ and itself, not before {pattern[at + 1]!r}", at
         at += 2
     return None
+
+
+def hard_characters(pattern: str) -> int:
+    """How many characters of the pattern may have to be looked for everywhere; 0: it is simple."""
+    return len(pattern) if "%" in pattern and "_" in pattern else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from angarium.core.selector.valueset import EVERYTHING, NOTHING, ValueSet, combi
 BITS_MAX = 16_384  # of a page: memory of a page grows with its square, of an index with the number of its pages
 BRANCHES_MAX = 16  # of one selector: a longer OR is evaluated instead
 EDGES_MAX = 1_024  # of one property of one branch: longer ones (an IN with thousands of strings) are evaluated
+COLUMN_EDGES_MAX = 2 * BITS_MAX  # of one property in a page, two for each branch: what more is asked of it is evaluated
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,10 @@ def _branch(goal: Goal) -> list[Branch]:
 
 
 class _Column:
-    __slots__ = ("_asking", "_false", "_nan", "_null", "_numbers", "_texts", "_true")
+    __slots__ = ("_asking", "_false", "_nan", "_null", "_numbers", "_texts", "_true", "edges")
 
     def __init__(self) -> None:
+        self.edges = 0
         self._asking = 0  # the bits that ask anything of this property; the others below are those content with …
         self._null = self._true = self._false = self._nan = 0
         self._numbers = Line[float]()
@@ -71,6 +73,7 @@ class _Column:
     def toggle(self, values: ValueSet, bit: int) -> bool:
         """Add what a branch asks, or take it away again; True while anybody asks for anything."""
         self._asking ^= bit
+        self.edges += values.edges if self._asking & bit else -values.edges
         if values.null:
             self._null ^= bit
         if values.true:
@@ -112,6 +115,15 @@ class Page:
 
     def __len__(self) -> int:
         return self._top - len(self._free)
+
+    def fitting(self, branch: Branch) -> Branch:
+        """What of the branch there is room for."""
+        asked = {
+            name: values
+            for name, values in branch.asked.items()
+            if name not in self._columns or self._columns[name].edges + values.edges <= COLUMN_EDGES_MAX
+        }
+        return branch if len(asked) == len(branch.asked) else Branch(asked, exact=False)
 
     def add(self, branch: Branch) -> int:
         """The number of its bit. The caller has seen to it that the page is not full."""

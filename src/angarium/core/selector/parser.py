@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from angarium.core.selector.lexer import Token, tokens
-from angarium.core.selector.like import check_pattern
+from angarium.core.selector.like import HARD_CHARACTERS_MAX, check_pattern, hard_characters
 from angarium.core.selector.syntax import (
     DEPTH_MAX,
     HEADER_NAMES,
@@ -93,6 +93,7 @@ class _Parser:
         self._operators: list[_Operator] = []
         self._operands: list[_Operand] = []
         self._names: set[str] = set()
+        self._hard_characters = 0  # of patterns
 
     def run(self) -> Selector:
         while True:
@@ -223,6 +224,10 @@ class _Parser:
             what, index = problem
             quotes = pattern[:index].count("'")  # doubled in the text
             raise SelectorError(what, self._text, token.position + 1 + index + quotes)
+        self._hard_characters += hard_characters(pattern)
+        if self._hard_characters > HARD_CHARACTERS_MAX:
+            what = f"patterns with % and _ of more than {HARD_CHARACTERS_MAX:,} characters in one selector"
+            raise SelectorError(f"{what}; use shorter ones, or without _", self._text, token.position)
         return Like(name, pattern, escape, negated)
 
     def _infix(self, token: Token) -> None:

@@ -57,7 +57,8 @@ class ReadingStreams:
         if frame.reader in numbers:
             raise RemoteProtocolError("number-in-use", f"reader {frame.reader} is open already")
         if len(numbers) >= self._settings.session_max:
-            return [refused(session, frame, "too-many-streams", f"session has session_max {len(numbers)} readers")]
+            reason = f"session reads session_max {len(numbers)} streams; close some"
+            return [refused(session, frame, "too-many-streams", reason)]
         if not 0 <= frame.first < record.fragments:
             raise RemoteProtocolError("bad-fragment", f"fragment {frame.first} of {record.fragments}")
         reader = Reader(
