@@ -218,7 +218,7 @@ def the_oldest_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def ids_are_forgotten_on_restart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DeduplicationWindow, "restore", lambda self, records: None)
+    patch.setattr(DeduplicationWindow, "restore", lambda self, records: [])
 
 
 MUTATIONS: Sequence[Plant] = (
