@@ -1,7 +1,7 @@
 """A TCP proxy that cuts connections at random bytes, in the middle of whatever frame passes just then.
 
 Each connection gets, in each direction, a number of bytes that it may carry; the byte after it never arrives, and both
-sides lose the connection. `heal` ends that.
+sides lose the connection. `heal` ends that. It can also keep to itself what the broker says, for a while.
 """
 import asyncio
 import random
@@ -14,6 +14,9 @@ class Proxy:
     def __init__(self, target_port: int, *, seed: int, bytes_max: int) -> None:
         self.port = 0
         self.cuts = 0
+        self.asked_bytes = 0  # from clients, on to the broker
+        self._answering = asyncio.Event()
+        self._answering.set()
         self._target_port = target_port
         self._chance = random.Random(seed)
         self._bytes_max = bytes_max
@@ -50,6 +53,13 @@ class Proxy:
     def reopen(self) -> None:
         self._shut = False
 
+    def hold_answers(self) -> None:
+        """Nothing that the broker says comes through until `release_answers`."""
+        self._answering.clear()
+
+    def release_answers(self) -> None:
+        self._answering.set()
+
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = asyncio.current_task()
         assert link is not None
@@ -62,8 +72,8 @@ class Proxy:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
             writers.append(far_writer)
             ways = [
-                asyncio.create_task(self._carry(reader, far_writer)),
-                asyncio.create_task(self._carry(far_reader, writer)),
+                asyncio.create_task(self._carry(reader, far_writer, is_asking=True)),
+                asyncio.create_task(self._carry(far_reader, writer, is_asking=False)),
             ]
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -84,7 +94,7 @@ class Proxy:
             else:
                 writer.close()
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_asking: bool) -> None:
         left = int(self._bytes_max ** self._chance.random())  # short ones as often as long ones
         with suppress(OSError):
             while data := await reader.read(_CHUNK_BYTES):
@@ -93,5 +103,9 @@ class Proxy:
                     self.cuts += 1
                     return
                 left -= len(data)
+                if is_asking:
+                    self.asked_bytes += len(data)
+                else:
+                    await self._answering.wait()
                 writer.write(data)
                 await writer.drain()

@@ -3,12 +3,15 @@ Method: each row of the table of flow control, on a real broker, as real clients
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import angarium
+from angarium.core.wire import frames
 from tests.process.process_broker import WAIT_S, Broker, running, until_async
-from tests.process.process_wire import stalled_consumer
+from tests.process.process_proxy import Proxy
+from tests.process.process_wire import RECEIVE_BUFFER_BYTES_MIN, RawClient, stalled_consumer
 
 
 @pytest.fixture(scope="module")
@@ -105,14 +108,51 @@ def test_row_2_a_refusing_destination_refuses_with_the_reason(broker: Broker) ->
     asyncio.run(run())
 
 
-def test_row_3_a_session_that_sends_faster_than_is_stored_waits_in_the_client(broker: Broker) -> None:
-    """The client manager's signal to its client is the window of unconfirmed bytes."""
+def test_row_3_a_session_that_sends_faster_than_is_stored_waits_in_the_client(tmp_path: Path) -> None:
+    """The client manager's signal to its client is the window of unconfirmed bytes: while nothing is confirmed, no more
+    than that leaves, from all its producers together, and the application sees what waits."""
+    window_bytes, beside_bytes = 400_000, 4_096  # headers of frames, openings, heartbeats
 
+    async def quiet(proxy: Proxy) -> int:
+        """How much was asked when nothing more came for a while."""
+        before, count = -1, 0
+        while count < 5:
+            count = count + 1 if proxy.asked_bytes == before else 0
+            before = proxy.asked_bytes
+            await asyncio.sleep(0.1)
+        return before
+
+    async def run(broker: Broker) -> None:
+        proxy = Proxy(broker.port, seed=1, bytes_max=1 << 30)
+        proxy.heal()
+        async with proxy, angarium.connect(proxy.address) as connection, connection.session() as session:
+            for name in ("row3a", "row3b"):
+                await session.send(name, b"opens it")
+            before = proxy.asked_bytes
+            proxy.hold_answers()
+            for name in ("row3a", "row3b"):
+                for _ in range(2_000):
+                    session.send(name, bytes(1_000))
+            sent = await quiet(proxy) - before
+            assert window_bytes / 4 < sent <= window_bytes + beside_bytes, "of four million"
+            assert session.unconfirmed_count == 4_000
+            assert connection.is_connected
+            proxy.release_answers()
+            await session.flush()
+            assert session.unconfirmed_count == 0
+            assert proxy.asked_bytes - before > 4_000_000
+
+    with running(tmp_path, {"session.unconfirmed_bytes_max": window_bytes}) as broker:
+        asyncio.run(run(broker))
+
+
+def test_row_3_the_application_is_told_when_its_buffer_is_full(broker: Broker) -> None:
     async def run() -> None:
         async with angarium.connect(broker.address) as connection, connection.session() as session:
             with pytest.raises(angarium.Unavailable, match="wait"):
                 for _ in range(1_000):
                     session.send("row3", bytes(1 << 20))
+            assert session.try_send("row3", bytes(1 << 20)) is None
             await session.room()
             await session.send("row3", b"goes on")
             await session.flush()
@@ -122,18 +162,37 @@ def test_row_3_a_session_that_sends_faster_than_is_stored_waits_in_the_client(br
 
 
 def test_row_4_a_stalled_session_is_known_to_all_destinations_of_its_consumers(broker: Broker) -> None:
+    """One session with two consumers does not read. What it gets from one destination fills its connection; at the
+    other, from which it never got anything, it is stalled as well."""
+
+    async def explained(connection: angarium.Connection, name: str, *, settles: bool = False) -> str:
+        for _ in range(200 if settles else 1):
+            code = str((await connection.request("destination.explain", {"name": name})).result["code"])
+            if code == "stalled":
+                break
+            await asyncio.sleep(0.05 if settles else 0)
+        return code
+
     async def run() -> None:
         async with angarium.connect(broker.address) as connection, connection.session() as session:
+            await session.send_many("row4a", [bytes(1_000)] * 15_000)
+            assert await explained(connection, "row4a", settles=True) == "stalled"
+            await session.send_many("row4b", [b"x"] * 10)
+            assert await explained(connection, "row4b") == "stalled"
+            described = (await connection.request("destination.describe", {"name": "row4b"})).result
+            assert (described["messages"], described["in_flight"]) == (10, 0)
             for name in ("row4a", "row4b"):
-                await session.send_many(name, [bytes(1_000)] * 15_000)
                 async with session.consume(name) as consumer:
                     message = await consumer.receive(WAIT_S)
                     assert message is not None, "the other one does not read: this one is served"
                     await message.settle()
 
-    with contextlib.ExitStack() as stack:
-        for name in ("row4a", "row4b"):
-            stack.enter_context(stalled_consumer(broker.port, name))
+    with RawClient(broker.port, receive_buffer_bytes=RECEIVE_BUFFER_BYTES_MIN) as client:
+        client.hello()
+        client.open_session()
+        for number, name in enumerate(("row4a", "row4b"), start=1):
+            client.send(1, frames.ConsumerOpen(number, name, frames.DestinationKind.QUEUE, credit=1 << 30))
+            client.expect(frames.ConsumerOpened)
         asyncio.run(run())
 
 
