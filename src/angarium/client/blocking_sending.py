@@ -71,6 +71,11 @@ class Sender:
     def is_full(self) -> bool:
         return self._cost >= WAITING_COST_MAX
 
+    @property
+    def waiting_count(self) -> int:
+        """Messages that the loop has not taken yet."""
+        return len(self._items)
+
     def put(
         self, destination: Destination, body: bytes, options: Options | None, timeout_s: float | None
     ) -> Sending:

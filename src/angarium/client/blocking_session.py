@@ -138,6 +138,15 @@ class Session:
         """Why what is sent to this destination waits; empty if it does not."""
         return self._session.blocked_reason(destination)
 
+    @property
+    def unconfirmed_count(self) -> int:
+        """Messages that were sent and have no outcome yet."""
+
+        async def count() -> int:
+            return self._session.unconfirmed_count + self._sender.waiting_count
+
+        return self._thread.run(count())
+
     # -- consuming -------------------------------------------------------------------------------
 
     def consume(

@@ -210,6 +210,9 @@ def test_flow_control(server: ServerThread, connection: blocking.Connection) -> 
         session.unblocked("orders", timeout_s=5)
         server.do(lambda: server.broker.block("orders", True))
         until(lambda: session.is_blocked("orders"))
+        assert session.unconfirmed_count == 0
+        waiting = session.send("orders", b"waits")
+        assert session.unconfirmed_count == 1 and not waiting.done
         assert session.try_send("orders", b"y") is None
         with pytest.raises(angarium.Unavailable, match="unblocking"):
             session.unblocked("orders", timeout_s=0.05)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import angarium
+from angarium.client.acknowledging import Acknowledge
 from angarium.client.buffer import SEND_BUFFER_BYTES_MAX
 from tests.unit.client.client_fake_server import FakeServer, serving
 from tests.unit.client.client_running import Runner, run_on, until, with_session
@@ -159,7 +160,8 @@ def test_a_listener_settles_when_its_callback_has_returned(run: Runner) -> None:
     run(main())
 
 
-def test_a_callback_that_raises_gets_the_message_again() -> None:
+@pytest.mark.parametrize("acknowledge", ["auto", "duplicates-ok", "client", "individual"])
+def test_a_callback_that_raises_gets_the_message_again(acknowledge: Acknowledge) -> None:
     errors: list[dict[str, Any]] = []
 
     async def main() -> None:
@@ -169,7 +171,7 @@ def test_a_callback_that_raises_gets_the_message_again() -> None:
         async with (
             serving() as server,
             angarium.connect(server.address) as connection,
-            connection.session(acknowledge="auto") as session,
+            connection.session(acknowledge=acknowledge) as session,
         ):
             await session.send("orders", b"x")
             counts: list[int] = []
@@ -178,6 +180,7 @@ def test_a_callback_that_raises_gets_the_message_again() -> None:
                 counts.append(message.redelivery_count)
                 if len(counts) < 3:
                     raise ValueError("not yet")
+                message.acknowledge()  # where that is the callback's to do
 
             async with session.listen("orders", callback) as listener:
                 await until(lambda: len(counts) == 3)
