@@ -95,6 +95,40 @@ def test_row_2_a_full_destination_tells_producers_with_the_reason_until_there_is
     asyncio.run(run())
 
 
+def test_row_2_a_commit_waits_for_a_full_destination_and_can_be_given_up(broker: Broker) -> None:
+    async def run() -> None:
+        async with (
+            angarium.connect(broker.address) as connection,
+            connection.session(transacted=True) as session,
+            connection.session() as other,
+        ):
+            await created(connection, "row2t", messages_max=2)
+            for _ in range(3):
+                session.send("row2t", b"x")
+            await session.commit()
+            await until_async(lambda: session.is_blocked("row2t"), "the producer is told")
+            assert session.try_send("row2t", b"y") is None
+            for outcome in ("given up", "done"):
+                session.send("row2t", outcome.encode())
+                committing = asyncio.create_task(session.commit())
+                assert not (await asyncio.wait([committing], timeout=0.2))[0], "it waits"
+                if outcome == "given up":
+                    committing.cancel()
+                    await asyncio.wait([committing])
+                    await session.rollback()
+            async with other.consume("row2t") as consumer:
+                for _ in range(3):
+                    message = await consumer.receive(WAIT_S)
+                    assert message is not None
+                    await message.settle()
+                await asyncio.wait_for(committing, WAIT_S)
+                message = await consumer.receive(WAIT_S)
+                assert message is not None and message.body == b"done"
+                await message.settle()
+
+    asyncio.run(run())
+
+
 def test_row_2_a_refusing_destination_refuses_with_the_reason(broker: Broker) -> None:
     async def run() -> None:
         async with angarium.connect(broker.address) as connection, connection.session() as session:
