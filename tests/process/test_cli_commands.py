@@ -165,7 +165,7 @@ def test_a_broker_that_is_not_there() -> None:
         (("send", "bad name", "m"), "bad name"),
         (("send", "_reserved", "m"), "reserved"),
         (("receive", "bad name"), "bad name"),
-        (("receive", "_LOG"), "reserved"),
+        (("receive", "_ADMIN"), "reserved"),
         (("topic", "tail", "a..b"), "a..b"),
         (("create", "a/b"), "a/b"),
         (("browse", "nothing.here"), "nothing.here"),

@@ -4,6 +4,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -183,7 +184,9 @@ def test_config_show_is_a_file_that_config_check_accepts(tmp_path: Path) -> None
     file = tmp_path / "node.toml"
     file.write_bytes(shown.stdout)
     assert run("config", "check", str(file)).returncode == 0
-    assert run("config", "show", str(file)).stdout == shown.stdout
+    again = run("config", "show", str(file)).stdout
+    assert tomllib.loads(again.decode()) == tomllib.loads(shown.stdout.decode())
+    assert b"# environment ANGARIUM_NODE__NAME" in shown.stdout and f"# file {file}".encode() in again
 
 
 def test_config_check_names_the_mistake(tmp_path: Path) -> None:

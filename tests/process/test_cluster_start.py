@@ -1,6 +1,7 @@
 """Goal: a node that cannot be part of the cluster says so in one sentence, and disturbs nobody; one that can comes and
 goes as it likes."""
 import asyncio
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,7 @@ def test_a_node_whose_essential_parameters_differ_refuses_to_start(tmp_path: Pat
         assert done.returncode not in (0, 70)
         said = done.stderr.strip().splitlines()[-1]
         assert "essential-differs" in said
+        assert said.count("digest ") == 1 and len(re.findall("[0-9a-f]{32}", said)) == 2, "both digests"
         assert "cluster.groups: ['a: a1 a2 a3 cm1'] here, ['a: a1 a2 a3'] on node" in said
 
         async def others_go_on() -> None:

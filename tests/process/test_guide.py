@@ -1,4 +1,5 @@
-"""Goal: the examples for people who come from JMS run as they are written there, but for the address."""
+"""Goal: the examples for people who come from JMS, and of operations, run as they are written there, but for the
+address."""
 import re
 import subprocess
 import sys
@@ -9,8 +10,12 @@ import pytest
 
 from tests.process.process_broker import WAIT_S, Broker, environment, running
 
-GUIDE = (Path(__file__).parents[2] / "docs/guide/jms.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
+GUIDES = [Path(__file__).parents[2] / "docs/guide" / name for name in ("jms.md", "operations.md")]
+EXAMPLES = [
+    example
+    for page in GUIDES
+    for example in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+]
 _EXPECTED = re.compile(r"#: (.*)$", re.MULTILINE)  # what the line prints
 
 

@@ -28,9 +28,10 @@ def node(config: Config) -> int:
     Ends with Ctrl-C or SIGTERM. Prints one line with the word `ready` once it is in the cluster.
     """
     from angarium.node.cluster.main import run_cluster_node
-    from angarium.node.config import load_config
+    from angarium.node.config import load_with_sources
 
-    loaded = load_config(config, {}, os.environ)
+    settings = load_with_sources(config, {}, os.environ)
+    loaded = settings.config
 
     def announce(ready: "ClusterReady") -> None:
         # For whoever started this process, and does not read what it prints.
@@ -39,7 +40,7 @@ def node(config: Config) -> int:
         with contextlib.suppress(failure.OutputClosed, failure.Failure):
             output.write(f"angarium ready{where}, node {ready.name}, cluster {loaded.cluster.name}\n".encode())
 
-    return run_cluster_node(loaded, announce)
+    return run_cluster_node(loaded, announce, settings.sources)
 
 
 def up(
@@ -107,7 +108,7 @@ def _show(found: dict[str, Any]) -> None:
             node["group"],
             "primary" if node["primary"] else "",
             "in sync" if node["in_sync"] else ("" if node["role"] == "cm" else "behind"),
-            str(node["pid"] or "no answer"),
+            str(node["pid"] or ("no answer" if node["address"] else "gone")),
             node["address"],
         )
         for node in found["nodes"]

@@ -8,7 +8,20 @@ from typing import Annotated
 
 import typer
 
-from angarium.cli import administration, bench, cluster, dead, destinations, node, output, receiving, sending
+from angarium.cli import (
+    admin,
+    administration,
+    bench,
+    cluster,
+    configuration,
+    dead,
+    destinations,
+    log,
+    node,
+    output,
+    receiving,
+    sending,
+)
 from angarium.node.environment import check_names
 
 app = typer.Typer(
@@ -22,7 +35,7 @@ app = typer.Typer(
 topic_app = typer.Typer(help="Follow topics.", no_args_is_help=True)
 dead_app = typer.Typer(help="Look after dead messages: what could not be delivered.", no_args_is_help=True)
 cluster_app = typer.Typer(help="Run a cluster, and look after its nodes.", no_args_is_help=True)
-config_app = typer.Typer(help="Check and show a broker's settings.", no_args_is_help=True)
+config_app = typer.Typer(help="Check, show and change a broker's settings.", no_args_is_help=True)
 
 app.command()(node.up)
 app.command()(cluster.node)
@@ -37,6 +50,8 @@ app.command()(administration.browse)
 app.command()(administration.purge)
 app.command()(administration.rm)
 app.command()(administration.status)
+app.command()(admin.admin)
+app.command()(log.log)
 app.command()(bench.bench)
 topic_app.command()(receiving.tail)
 dead_app.command()(dead.ls)
@@ -51,6 +66,9 @@ cluster_app.command(name="add-copy")(cluster.add_copy)
 cluster_app.command(name="remove-copy")(cluster.remove_copy)
 config_app.command()(node.check)
 config_app.command()(node.show)
+config_app.command()(configuration.get)
+config_app.command(name="set", context_settings={"ignore_unknown_options": True})(configuration.set_value)
+config_app.command()(configuration.unset)
 app.add_typer(topic_app, name="topic")
 app.add_typer(dead_app, name="dmq")
 app.add_typer(cluster_app, name="cluster")

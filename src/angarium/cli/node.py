@@ -14,7 +14,7 @@ from angarium.core.wire.frames import PORT_DEFAULT
 
 if TYPE_CHECKING:
     from angarium.node.broker import ReadyInfo
-    from angarium.node.config import NodeConfig
+    from angarium.node.config import LoadedConfig
 
 ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings as TOML.")]
 ConfigArgument = Annotated[Path | None, typer.Argument(metavar="FILE", help="Settings as TOML, as --config.")]
@@ -36,7 +36,8 @@ def up(data: Data = None, listen: Listen = None, config: ConfigFile = None, name
     """
     from angarium.node.main import run_node
 
-    return run_node(_load(config, data, listen, name), _announce)
+    loaded = _load(config, data, listen, name)
+    return run_node(loaded.config, _announce, loaded.sources)
 
 
 def command_as_called() -> str:
@@ -76,7 +77,7 @@ def check(
     """Check settings without starting anything: exit code 0 if a broker would start with them."""
     from angarium.node.places import check_places
 
-    check_places(_load(file or config, data, listen, name).node)
+    check_places(_load(file or config, data, listen, name).config.node)
     failure.say(f"{file or config or 'the settings'}: no mistakes found")
 
 
@@ -87,14 +88,20 @@ def show(
     listen: Listen = None,
     name: Name = None,
 ) -> None:
-    """Show the settings that a broker would have, from file, environment and options, as TOML."""
+    """Show the settings that a broker would have, and where each comes from, as TOML.
+
+    From file, environment and options, and from what was changed while it ran, which its data directory holds.
+    `config get` shows those of brokers that run.
+    """
     from angarium.node.config import config_as_toml
+    from angarium.node.live_config import settings_at_start
 
-    output.write(config_as_toml(_load(file or config, data, listen, name)).encode())
+    loaded = settings_at_start(_load(file or config, data, listen, name))
+    output.write(config_as_toml(loaded.config, loaded.sources).encode())
 
 
-def _load(file: Path | None, data: Path | None, listen: str | None, name: str | None) -> "NodeConfig":
-    from angarium.node.config import load_config
+def _load(file: Path | None, data: Path | None, listen: str | None, name: str | None) -> "LoadedConfig":
+    from angarium.node.config import load_with_sources
 
     overrides = {"node.data": str(data) if data else None, "node.listen": listen, "node.name": name}
-    return load_config(file, overrides, os.environ)
+    return load_with_sources(file, overrides, os.environ)

@@ -28,10 +28,10 @@ def _parse(text: str) -> tuple[str, PropertyValue]:
     key = key.removesuffix(":")
     if not equals or not key:
         raise Failure(f"property {text!r} is not understood: write KEY=VALUE, or KEY:=JSON", EXIT_USAGE)
-    return key, _from_json(key, value) if explicit else _guess(value)
+    return key, _from_json(key, value) if explicit else guess(value)
 
 
-def _guess(value: str) -> PropertyValue:
+def guess(value: str) -> PropertyValue:
     if value in ("true", "false"):
         return value == "true"
     if len(value) > _DIGITS_MAX:

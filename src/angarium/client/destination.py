@@ -46,5 +46,5 @@ def resolve(destination: Destination, *, reading: bool = False) -> tuple[str, De
             name, kind = destination.name, DestinationKind.TOPIC
         case _:
             raise TypeError(f"a destination is a str, Queue or Topic, not {type(destination).__name__}")
-    check_name(name, reading=reading)
+    check_name(name, reading=reading, sending=not reading)
     return name, kind

@@ -2,8 +2,8 @@
 
 A name is dot-separated segments of ASCII letters, digits, `-` and `_`. It does not begin with `-`, which a command line
 would take for an option. A leading underscore is reserved for well-known destinations (`_ADMIN`, `_LOG`, `_DMQ`), which
-clients cannot create (though `_DMQ` they may read), and for temporary ones, whose names `_TEMP.<id>` only the broker
-makes: clients use them as they were told.
+clients cannot create, and for temporary ones, whose names `_TEMP.<id>` only the broker makes: clients use them as they
+were told. To `_ADMIN` clients may only send, from `_LOG` and `_DMQ` only receive.
 """
 import base64
 import re
@@ -13,12 +13,14 @@ from angarium.core.errors import Rejected
 NAME_CHARACTERS_MAX = 255
 TEMPORARY_PREFIX = "_TEMP."
 DEAD_MESSAGE_QUEUE = "_DMQ"
+EVENT_LOG = "_LOG"
+ADMINISTRATION = "_ADMIN"
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
-def check_name(name: str, *, what: str = "destination", reading: bool = False) -> None:
+def check_name(name: str, *, what: str = "destination", reading: bool = False, sending: bool = False) -> None:
     """Raise `Rejected` with code `bad-name` or `reserved-name` if a client may not use the name."""
-    if reading and name == DEAD_MESSAGE_QUEUE:
+    if (reading and name in (DEAD_MESSAGE_QUEUE, EVENT_LOG)) or (sending and name == ADMINISTRATION):
         return
     if len(name) > NAME_CHARACTERS_MAX:
         raise Rejected("bad-name", f"{what} name of {len(name)} characters exceeds {NAME_CHARACTERS_MAX}")

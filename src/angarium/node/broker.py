@@ -21,10 +21,13 @@ from angarium.core.session.client_manager import ClientManager
 from angarium.core.stream.events import AppendBlock, DeleteFile, FileEvent, ReadBlocks, SyncFile
 from angarium.core.stream.table import held_streams
 from angarium.core.wire import frames
+from angarium.node.broker_desk import BrokerDesk
 from angarium.node.config import NodeConfig, parse_address
+from angarium.node.event_log import EventLog
 from angarium.node.holding import Holding
 from angarium.node.identity import Identity, take_up_identity
 from angarium.node.limits import fit, raise_descriptors_max
+from angarium.node.live_config import LiveConfig
 from angarium.node.loading import load
 from angarium.runtime.bus import InProcessBus
 from angarium.runtime.disk import Disk
@@ -35,7 +38,7 @@ from angarium.store.stream_files import StreamFiles
 
 _log = logging.getLogger("angarium")
 _DRAIN_S_MAX = 2.0
-_VERSION = version("angarium")  # looked up in files: once, not for each status
+VERSION = version("angarium")  # looked up in files: once, not for each status
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,8 @@ class ReadyInfo:
 
 
 class Broker:
-    def __init__(self, config: NodeConfig, store: DurableStore, name: str) -> None:
-        self._config = config
+    def __init__(self, live: LiveConfig, store: DurableStore, name: str, events: EventLog) -> None:
+        self._config = config = live.config
         self._store = store
         self._name = name
         self._loop = asyncio.get_running_loop()
@@ -86,22 +89,26 @@ class Broker:
         )
         self._stream_disk = StreamDisk(files, told=self._stream_files_told, failed=self._failed)
         self._run_mm(self._message_manager.restore(state, now=self._loop.time()))
+        self._desk = BrokerDesk(self, name, live, events)
 
     def _managers(self, config: NodeConfig, identity: Identity, wall_ms: float) -> None:
-        descriptors_max = raise_descriptors_max(config.session.connections_max)
-        fitted = fit(config.session, group_bytes_max=self._store.group_bytes_max, descriptors_max=descriptors_max)
-        for text in fitted.lowered:
-            _log.warning("limit-lowered: %s", text)
-        self._limits = settings = fitted.settings
-        self._message_manager = MessageManager(
-            config.destination, config.stream, wall_ms_at_zero=wall_ms - self._loop.time() * 1000
-        )
+        settings = self._fit(config)
+        wall_ms_at_zero = wall_ms - self._loop.time() * 1000
+        self._message_manager = MessageManager(config.destination, config.stream, wall_ms_at_zero=wall_ms_at_zero)
         self._client_manager = ClientManager(
-            settings, identity.ids, node=self._name, incarnation=identity.incarnation
+            settings, identity.ids, node=self._name, incarnation=identity.incarnation, wall_ms_at_zero=wall_ms_at_zero
         )
         self._incarnation = identity.incarnation
         self._bus = InProcessBus(self._from_bus, self._handled)
         self._listener = Listener(config.listener, frame_bytes_max=settings.frame_bytes_max, tell=self._from_client)
+
+    def _fit(self, config: NodeConfig) -> cm.SessionSettings:
+        descriptors_max = raise_descriptors_max(config.session.connections_max)
+        fitted = fit(config.session, group_bytes_max=self._store.group_bytes_max, descriptors_max=descriptors_max)
+        for text in fitted.lowered:
+            _log.warning("limit-lowered: %s", text)
+        self._limits = fitted.settings
+        return fitted.settings
 
     async def start(self) -> ReadyInfo:
         host, port = parse_address(self._config.node.listen)
@@ -118,6 +125,7 @@ class Broker:
 
     async def stop(self, reason: str) -> bool:
         """Say goodbye, write what is queued, close the store. False if something unconfirmed was given up."""
+        await self._desk.stop()
         self._listener.stop_accepting()
         self._run_cm(self._client_manager.handle(cm.ShutDown(reason), now=self._loop.time()))
         await self._listener.close(drain_s_max=_DRAIN_S_MAX)
@@ -221,7 +229,9 @@ class Broker:
                     self._listener.close_connection(connection)
                 case cm.AskNode(session, frame):
                     assert isinstance(frame, frames.Request)
-                    self._loop.call_soon(self._answer, session, frame)
+                    self._loop.call_soon(self._desk.asked, session, frame)
+                case cm.OwnPublished() | cm.ManagerReplied():
+                    self._desk.own(command)
                 case mm.Report():
                     self._report(command)
         if not self._running:
@@ -280,24 +290,31 @@ class Broker:
     def _report(self, report: mm.Report) -> None:
         _log.log(report.level, "%s: %s", report.code, report.text)
 
-    # -- requests about the node ---------------------------------------------------------------------------
+    # -- for the desk --------------------------------------------------------------------------------------
 
-    def _answer(self, session: bytes, request: frames.Request) -> None:
-        event = cm.FromBus(session, self._node_request(request))
+    def tell(self, session: bytes, reply: frames.Reply) -> None:
+        self._run_cm(self._client_manager.handle(cm.FromBus(session, reply), now=self._loop.time()))
+
+    def own(self, event: cm.PublishOwn | cm.AskManager) -> None:
+        """Something that the node itself publishes, or asks a message manager."""
         self._run_cm(self._client_manager.handle(event, now=self._loop.time()))
 
-    def _node_request(self, request: frames.Request) -> frames.Reply:
-        if request.command != "node.status":
-            reason = f"unknown command {request.command!r}; known is node.status"
-            return frames.Reply(request.number, "unknown-command", reason)
-        return frames.Reply(request.number, "", "", self.status())
+    def change_settings(self, config: NodeConfig) -> None:
+        """Those that count while it runs (`acquirable.py`)."""
+        before, self._config, now = self._config, config, self._loop.time()
+        logging.getLogger().setLevel(config.node.log_level.upper())
+        self._holding.unwritten_bytes_max = config.node.unwritten_bytes_max
+        self._listener.settings = config.listener
+        if config.session != before.session:
+            self._run_cm(self._client_manager.handle(cm.SettingsChanged(self._fit(config)), now=now))
+        self._run_mm(self._message_manager.handle(mm.SettingsChanged(config.destination, config.stream), now=now))
 
     def status(self) -> dict[str, object]:
         destinations = self._message_manager.destinations.values()
         store = self._store.statistics()
         return {
             "name": self._name,
-            "version": _VERSION,
+            "version": VERSION,
             "incarnation": format_id(self._incarnation),
             "pid": os.getpid(),
             "uptime_s": round(self._loop.time() - self._started_at, 3),

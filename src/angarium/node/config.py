@@ -1,4 +1,5 @@
-"""A node's configuration: TOML file, then environment, then command line, in rising precedence.
+"""A node's configuration: TOML file, then environment, then command line, in rising precedence; and on top of them what
+was changed while the node ran (`acquired.py`).
 
 The file has one table for each subsystem, the fields of its settings dataclass as keys:
 
@@ -33,6 +34,7 @@ from angarium.core.stream.events import StreamSettings
 from angarium.core.wire.frames import PORT_DEFAULT
 from angarium.node.cluster.settings import ClusterSettings
 from angarium.node.environment import PREFIX, check_names
+from angarium.node.event_settings import EventSettings
 from angarium.runtime.disk import DiskSettings
 from angarium.runtime.listener import ListenerSettings
 from angarium.store.settings import StoreSettings
@@ -79,6 +81,13 @@ class NodeConfig:
     stream: StreamSettings = field(default_factory=StreamSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     replication: ReplicationSettings = field(default_factory=ReplicationSettings)
+    events: EventSettings = field(default_factory=EventSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    config: NodeConfig
+    sources: Mapping[str, str]  # by "table.key": where a value that is no default comes from
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -95,18 +104,30 @@ def load_config(
     path: Path | None, overrides: Mapping[str, object], environment: Mapping[str, str] | None = None
 ) -> NodeConfig:
     """`overrides` are the command line's, by "table.key"; None means not given."""
+    return load_with_sources(path, overrides, environment).config
+
+
+def load_with_sources(
+    path: Path | None, overrides: Mapping[str, object], environment: Mapping[str, str] | None = None
+) -> LoadedConfig:
     values: dict[str, dict[str, Any]] = {}
+    sources: dict[str, str] = {}
+
+    def add(given: Mapping[str, Any], source: str, shown: str) -> None:
+        _merge(values, given, source)
+        sources.update({f"{table}.{key}": shown for table, entries in given.items() for key in entries})
+
     if path is not None:
-        _merge(values, _read_file(path), str(path))
+        add(_read_file(path), str(path), f"file {path}")
     check_names(environment or {}, _variables())
     for name, text in (environment or {}).items():
         table, separator, key = name.removeprefix(PREFIX).lower().partition("__")
         if name.startswith(PREFIX) and separator:
-            _merge(values, {table: {key: _from_text(table, key, text, name)}}, name)
+            add({table: {key: _from_text(table, key, text, name)}}, name, f"environment {name}")
     for dotted, value in overrides.items():
         if value is not None:
             table, _, key = dotted.partition(".")
-            _merge(values, {table: {key: value}}, "command line")
+            add({table: {key: value}}, "command line", "option")
     tables = {f.name: f.default_factory for f in dataclasses.fields(NodeConfig)}
     sections: dict[str, Any] = {}
     for table, factory in tables.items():
@@ -115,23 +136,52 @@ def load_config(
             sections[table] = factory(**values.get(table, {}))
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}" if path else str(error)) from None
-    return NodeConfig(**sections)
+    return LoadedConfig(NodeConfig(**sections), sources)
 
 
-def config_as_toml(config: NodeConfig) -> str:
-    """Every setting with its value: what `config show` prints, and a file that loads to the same configuration."""
+def with_values(config: NodeConfig, values: Mapping[str, object]) -> NodeConfig:
+    """The configuration with other values, by "table.key"; raises ConfigError."""
+    tables: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        table, _, name = key.partition(".")
+        tables.setdefault(table, {})[name] = value
+    changed = {table: dataclasses.replace(getattr(config, table), **entries) for table, entries in tables.items()}
+    return dataclasses.replace(config, **changed)
+
+
+def checked_value(key: str, value: object) -> object:
+    """A value for "table.key" of the right type, from text as well; raises ConfigError."""
+    table, _, name = key.partition(".")
+    fields = _fields(table, "configuration")
+    if name not in fields:
+        raise ConfigError(f"unknown key {key}{_suggest(name, list(fields))}")
+    if isinstance(value, str):
+        value = _from_text(table, name, value, "configuration")
+    return _checked(key, value, fields[name], "configuration")
+
+
+def value_of(config: NodeConfig, key: str) -> object:
+    table, _, name = key.partition(".")
+    return getattr(getattr(config, table), name)
+
+
+def config_as_toml(config: NodeConfig, sources: Mapping[str, str] | None = None) -> str:
+    """Every setting with its value, and where it comes from: what `config show` prints, and a file that loads to the
+    same configuration."""
     lines: list[str] = []
     for section in dataclasses.fields(config):
         lines.append(f"[{section.name}]")
         settings = getattr(config, section.name)
         for setting in dataclasses.fields(settings):
-            value = getattr(settings, setting.name)
-            lines.append(_toml_line(setting.name, value))
+            line = toml_line(setting.name, getattr(settings, setting.name))
+            if sources is not None:
+                line = f"{line:<40}  # {sources.get(f'{section.name}.{setting.name}', 'default')}"
+            lines.append(line)
         lines.append("")
     return "\n".join(lines)
 
 
-def _toml_line(key: str, value: object) -> str:
+def toml_line(key: str, value: object) -> str:
     if value is None:
         return f"# {key}: chosen by the node when not set"
     if isinstance(value, bool):

@@ -20,7 +20,7 @@ BYTES_MAX = 4 << 20
 
 class Holding:
     def __init__(self, *, unwritten_bytes_max: int) -> None:
-        self._unwritten_bytes_max = unwritten_bytes_max
+        self.unwritten_bytes_max = unwritten_bytes_max
         self._disk_is_full = False
         self._frames: dict[int, int] = {}  # on the bus, by connection
         self._bytes: dict[int, int] = {}
@@ -59,9 +59,9 @@ class Holding:
     def disk_changed(self, *, unwritten_bytes: int, freeing_bytes: int, is_blocked: bool) -> list[int]:
         """The disk has more or less to do than before; who is to be let go."""
         counted = freeing_bytes if is_blocked else unwritten_bytes
-        if counted > self._unwritten_bytes_max:
+        if counted > self.unwritten_bytes_max:
             self._disk_is_full = True
-        elif counted <= self._unwritten_bytes_max // 2:
+        elif counted <= self.unwritten_bytes_max // 2:
             self._disk_is_full = False
             released, self._for_disk = self._for_disk, {}
             return [connection for connection in released if connection not in self._for_bus]

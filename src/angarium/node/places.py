@@ -10,7 +10,7 @@ from typing import Any
 from angarium.core.errors import ConfigError, Unavailable
 from angarium.node.config import NodeSettings, parse_address
 
-_STORE_FILES = ("lock", "lock.mdb", "data.mdb", "ballast", "streams", "lost+found")
+_STORE_FILES = ("lock", "lock.mdb", "data.mdb", "ballast", "streams", "lost+found", "acquired.toml", "events.jsonl")
 _NAMED_MAX = 3
 
 

@@ -40,6 +40,8 @@ class Node:
         )
         self.clients: dict[int, Client] = {}
         self.reports: list[Report] = []
+        self.own: list[cm.OwnPublished | cm.ManagerReplied] = []  # what became of what the node itself did
+        self.asked: list[frames.Request] = []  # of the node itself
         self._random = random
         self._queues: dict[int, deque[FromSession]] = {}
         self._connections = 0
@@ -75,8 +77,11 @@ class Node:
                     self._queues.setdefault(destination, deque()).append(envelope)
                 case cm.AskNode(session, frame):
                     assert isinstance(frame, frames.Request)
+                    self.asked.append(frame)
                     reply = frames.Reply(frame.number, "", "", "about the node")
                     self._perform(self.client_manager.handle(cm.FromBus(session, reply), now=self.world.now))
+                case cm.OwnPublished() | cm.ManagerReplied():
+                    self.own.append(command)
                 case Report():
                     self.reports.append(command)
 

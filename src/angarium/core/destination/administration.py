@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from angarium.core.commands import check_arguments, unknown_command
 from angarium.core.destination import browsing, explaining, log_reading, redriving
 from angarium.core.destination.arguments import done, text
+from angarium.core.destination.command_specs import SPECS
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import (
     BatchesRead,
@@ -71,8 +73,8 @@ class Administration:
         command = self._commands.get(request.command)
         try:
             if command is None:
-                known = ", ".join(sorted(self._commands))
-                raise Rejected("unknown-command", f"unknown command {request.command!r}; known are {known}")
+                raise unknown_command(request.command, self._commands)
+            check_arguments(SPECS[request.command], request.arguments)
             return command(session, request, now)
         except Rejected as refusal:
             return [ToSession(session, Reply(request.number, refusal.code, refusal.reason))]

@@ -30,6 +30,15 @@ class Blocking:
         level, code = (Level.WARNING, "node-full") if limits.reason else (Level.INFO, "node-not-full")
         return [Report(level, code, text), *self._block_all(NODE_FULL, limits.reason)]
 
+    def node_limits_changed(self) -> list[Command]:
+        """Others are set. What is held was not counted while there were none."""
+        for destination in self._destinations.values():
+            self._node_limits.note(destination)
+        if self._node_limits.is_set or not self._node_limits.reason:
+            return self.keep_node_limits()
+        self._node_limits.reason = ""
+        return [Report(Level.INFO, "node-not-full", "the node has no limits any more"), *self._block_all(NODE_FULL, "")]
+
     def _block_all(self, code: str, reason: str) -> list[Command]:
         """All producers, or (empty reason) no longer for that."""
         self._reasons.pop(code, None)

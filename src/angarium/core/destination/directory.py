@@ -64,7 +64,7 @@ class Work:
 class Directory:
     def __init__(self, destinations: Mapping[int, Destination], settings: DestinationSettings) -> None:
         self._destinations = destinations
-        self._settings = settings
+        self.settings = settings
         self._watches: dict[WatchKey, Watch] = {}
         self._entries: dict[tuple[str, PatternSyntax], Entry] = {}
         self._work: deque[Work] = deque()
@@ -75,7 +75,7 @@ class Directory:
 
     def watch(self, session: bytes, frame: frames.Watch, *, now: float) -> list[Command]:
         try:
-            if len(self._watches) >= self._settings.watches_max:
+            if len(self._watches) >= self.settings.watches_max:
                 reason = f"this node has {len(self._watches):,} watches, as many as watches_max allows; close some"
                 raise Rejected("too-many-watches", reason)
             if frame.pattern.startswith("_"):
@@ -110,17 +110,17 @@ class Directory:
         for number in numbers:
             self.unwatch(session, number)
         if numbers and not closed:
-            self._awaited_until = now + self._settings.resume_grace_s
+            self._awaited_until = now + self.settings.resume_grace_s
 
     def restarted(self, now: float) -> None:
         """Whoever watched before may come back."""
-        self._awaited_until = now + self._settings.resume_grace_s
+        self._awaited_until = now + self.settings.resume_grace_s
 
     def created(self, destination: Destination, now: float) -> None:
         if not self._entries and now >= self._awaited_until:
             return
         if not destination.state.is_queue:
-            destination.state.keep_until = now + self._settings.resume_grace_s
+            destination.state.keep_until = now + self.settings.resume_grace_s
         if self._entries:
             self._add(Work(list(self._entries.values()), [destination.identity]), now)
 

@@ -11,7 +11,7 @@ import msgspec
 from angarium.core.report import Level as Level
 from angarium.core.report import Report as Report
 from angarium.core.storage import Operation
-from angarium.core.stream.events import FileCommand, FileEvent
+from angarium.core.stream.events import FileCommand, FileEvent, StreamSettings
 from angarium.core.wire.frames import Frame
 
 # -- events ----------------------------------------------------------------------------------------
@@ -63,10 +63,20 @@ class WritesBlocked(msgspec.Struct, frozen=True):
 class WritesUnblocked(msgspec.Struct, frozen=True): ...
 
 
+class SettingsChanged(msgspec.Struct, frozen=True):
+    """From now on. Limits that each destination has taken over when it was made stay as they are there."""
+
+    destination: "DestinationSettings"
+    stream: StreamSettings
+
+
 class Tick(msgspec.Struct, frozen=True): ...
 
 
-Event = FromSession | Written | BatchesRead | WritesBlocked | WritesUnblocked | Tick | FileEvent | DelayedRead
+Event = (
+    FromSession | Written | BatchesRead | WritesBlocked | WritesUnblocked | SettingsChanged | Tick | FileEvent
+    | DelayedRead
+)  # fmt: skip
 
 # -- commands --------------------------------------------------------------------------------------
 

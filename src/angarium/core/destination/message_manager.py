@@ -9,7 +9,6 @@ import msgspec
 from angarium.core.destination.absent import answer_removed
 from angarium.core.destination.administration import Administration
 from angarium.core.destination.blocking import Blocking
-from angarium.core.destination.dead_message_queue import RECORD as DEAD_MESSAGE_QUEUE_RECORD
 from angarium.core.destination.dead_message_queue import DeadMessageQueue
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.directory import Directory
@@ -20,6 +19,7 @@ from angarium.core.destination.events import (
     DestinationSettings,
     Event,
     FromSession,
+    SettingsChanged,
     Tick,
     ToSession,
     Write,
@@ -41,9 +41,10 @@ from angarium.core.destination.retaining import Retainer
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.sweeping import Sweeper
 from angarium.core.destination.temporaries import Temporaries
+from angarium.core.destination.well_known import well_known
 from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError
 from angarium.core.ids import destination_id, group_of
-from angarium.core.names import DEAD_MESSAGE_QUEUE, check_name, is_temporary
+from angarium.core.names import check_name, is_temporary
 from angarium.core.storage import Operation, Put, Table, key_of
 from angarium.core.stream.events import FileEvent, StreamSettings
 from angarium.core.stream.reading import Damage
@@ -74,14 +75,10 @@ class MessageManager:
         self._creations: dict[int, PendingWrite] = {}  # destinations whose record is not yet durable
         self._timed: dict[int, Destination] = {}  # destinations that have a deadline
         self._now = 0.0  # of the event that is handled
-        self.node_limits = NodeLimits(
-            messages_max=settings.node_messages_max, bytes_max=settings.node_bytes_max
-        )
+        self.node_limits = NodeLimits(settings)
         self._blocking = Blocking(self.destinations, self.node_limits)
         self._dead_message_queue = DeadMessageQueue(self)
-        self._temporaries = Temporaries(
-            grace_s=settings.resume_grace_s, per_connection_max=settings.temporaries_max
-        )
+        self._temporaries = Temporaries(settings)
         self._directory = Directory(self.destinations, settings)
         self._administration = Administration(self)
         self.transactions = Transactions(
@@ -173,6 +170,8 @@ class MessageManager:
                 return self._blocking.disk(reason)
             case WritesUnblocked():
                 return self._blocking.disk("")
+            case SettingsChanged(settings, streams):
+                return self._change_settings(settings, streams)
             case Tick():
                 commands: list[Command] = list(self.streams.tick(now))
                 for destination in list(self._timed.values()):
@@ -182,6 +181,14 @@ class MessageManager:
                 commands += self.retainer.tick(now)
                 return commands + self._remove_temporaries(self._temporaries.due(now))
         return self._file_event(event)
+
+    def _change_settings(self, settings: DestinationSettings, streams: StreamSettings) -> list[Command]:
+        self.settings = self._directory.settings = self._temporaries.settings = settings
+        self.node_limits.change(settings)
+        self.streams.change_settings(streams)
+        for destination in self.destinations.values():
+            destination.state.settings = settings
+        return self._blocking.node_limits_changed()
 
     def _file_event(self, event: FileEvent) -> list[Command]:
         commands, damage = self.streams.file_event(event)
@@ -258,19 +265,15 @@ class MessageManager:
         return self._by_name.get(name)
 
     def _locate(self, session: bytes, frame: frames.Locate) -> list[Command]:
+        name, kind = frame.name, frame.destination_kind
         try:
-            if frame.existing and frame.name not in self._by_name:
-                raise Rejected("unknown-destination", f"there is no destination {frame.name!r}")
-            destination, operations = self.create(frame.name, frame.destination_kind)
+            if frame.existing and name not in self._by_name:
+                raise Rejected("unknown-destination", f"there is no destination {name!r}")
+            destination, operations = self.create(name, kind)
         except Rejected as refusal:
-            located = frames.Located(
-                frame.name, frame.destination_kind, 0, frame.destination_kind, refusal.code, refusal.reason,
-                frame.existing,
-            )  # fmt: skip
+            located = frames.Located(name, kind, 0, kind, refusal.code, refusal.reason, frame.existing)
             return [ToSession(session, located)]
-        located = frames.Located(
-            frame.name, frame.destination_kind, destination.identity, destination.record.kind, existing=frame.existing
-        )
+        located = frames.Located(name, kind, destination.identity, destination.record.kind, existing=frame.existing)
         answer = ToSession(session, located)
         if operations:
             return [self.write_creation(destination, operations, answer)]
@@ -300,8 +303,8 @@ class MessageManager:
                 have, want = known.record.kind.name.lower(), kind.name.lower()
                 raise Rejected("wrong-kind", f"{name!r} is a {have}, not a {want}")
             return known, []
-        if name == DEAD_MESSAGE_QUEUE and wanted is None and kind != DestinationKind.TOPIC:
-            return self.created(DEAD_MESSAGE_QUEUE_RECORD)
+        if wanted is None and (record := well_known(name, kind)) is not None:
+            return self.created(record)
         check_name(name)
         if is_temporary(name):
             raise Rejected("unknown-destination", f"there is no temporary destination {name!r} (any more)")

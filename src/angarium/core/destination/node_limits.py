@@ -5,6 +5,7 @@ one addition. Past a limit all producers are blocked, until it has come down to 
 lies in streams, and what is only retained does not count.
 """
 from angarium.core.destination.destination import Destination
+from angarium.core.destination.events import DestinationSettings
 from angarium.core.destination.limits import LOW_SHARE
 
 CODE = "node-full"
@@ -12,14 +13,16 @@ _REMEDY = "consume, or raise the limit"
 
 
 class NodeLimits:
-    def __init__(self, *, messages_max: int, bytes_max: int) -> None:
-        self.is_set = bool(messages_max or bytes_max)
-        self._messages_max = messages_max
-        self._bytes_max = bytes_max
+    def __init__(self, settings: DestinationSettings) -> None:
+        self.change(settings)
         self._held: dict[int, tuple[int, int]] = {}  # destination -> messages, bytes
         self.messages = 0
         self.bytes = 0
         self.reason = ""  # why nothing more fits; empty if something does
+
+    def change(self, settings: DestinationSettings) -> None:
+        self.settings = settings
+        self.is_set = bool(settings.node_messages_max or settings.node_bytes_max)
 
     def note(self, destination: Destination) -> None:
         if self.is_set:
@@ -38,9 +41,10 @@ class NodeLimits:
         """Look at the totals; True if `reason` came or went."""
         before, share = self.reason, LOW_SHARE if self.reason else 1.0
         self.reason = ""
-        if self._messages_max and self.messages > self._messages_max * share - (share == 1.0):
-            limit = f"node_messages_max is {self._messages_max:,}"
+        messages_max, bytes_max = self.settings.node_messages_max, self.settings.node_bytes_max
+        if messages_max and self.messages > messages_max * share - (share == 1.0):
+            limit = f"node_messages_max is {messages_max:,}"
             self.reason = f"the node holds {self.messages:,} messages, and {limit}; {_REMEDY}"
-        elif self._bytes_max and self.bytes > self._bytes_max * share - (share == 1.0):
-            self.reason = f"the node holds {self.bytes:,} bytes, and node_bytes_max is {self._bytes_max:,}; {_REMEDY}"
+        elif bytes_max and self.bytes > bytes_max * share - (share == 1.0):
+            self.reason = f"the node holds {self.bytes:,} bytes, and node_bytes_max is {bytes_max:,}; {_REMEDY}"
         return bool(before) != bool(self.reason)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.errors import Rejected
-from angarium.core.names import DEAD_MESSAGE_QUEUE
+from angarium.core.names import DEAD_MESSAGE_QUEUE, EVENT_LOG
 
 _CHOICES = {
     "confirm": ("disk", "memory"),
@@ -33,8 +33,9 @@ def with_options(record: DestinationRecord, given: Mapping[str, Any]) -> Destina
             wanted = "a whole number, 0 for no limit"
         if not valid:
             raise Rejected("bad-argument", f"{name} = {value!r}: it is {wanted}")
-    if record.owner or record.name == DEAD_MESSAGE_QUEUE:
-        chosen["buries"] = False  # what is in a temporary destination concerns nobody else; what is dead stays so
+    if record.owner or record.name in (DEAD_MESSAGE_QUEUE, EVENT_LOG):
+        # What is in a temporary destination concerns nobody else; what is dead stays so; an event is none to bury.
+        chosen["buries"] = False
     return replace(record, **chosen)
 
 

@@ -9,6 +9,7 @@ is told by the bus session of that link: what an earlier one still says does not
 """
 from dataclasses import dataclass, field
 
+from angarium.core.destination.events import DestinationSettings
 from angarium.core.errors import Rejected
 
 
@@ -20,19 +21,18 @@ class Owner:
 
 
 class Temporaries:
-    def __init__(self, *, grace_s: float, per_connection_max: int) -> None:
-        self._grace_s = grace_s
-        self._per_connection_max = per_connection_max
+    def __init__(self, settings: DestinationSettings) -> None:
+        self.settings = settings
         self._owners: dict[bytes, Owner] = {}
 
     def restore(self, client: bytes, destination: int, *, now: float) -> None:
         owner = self._owners.setdefault(client, Owner())
         owner.destinations[destination] = None
-        owner.until = now + self._grace_s
+        owner.until = now + self.settings.resume_grace_s
 
     def check_room(self, client: bytes) -> None:
         owner = self._owners.get(client)
-        if owner is not None and len(owner.destinations) >= self._per_connection_max:
+        if owner is not None and len(owner.destinations) >= self.settings.temporaries_max:
             reason = (
                 f"this connection has {len(owner.destinations):,} temporary destinations, as many as temporaries_max "
                 "allows; remove some"
@@ -64,7 +64,7 @@ class Temporaries:
         owner.session = b""
         if closed:
             return list(owner.destinations)
-        owner.until = now + self._grace_s
+        owner.until = now + self.settings.resume_grace_s
         return []
 
     def deadline(self) -> float | None:

@@ -71,7 +71,8 @@ class Founder:
         if answer.essential != self._essential:
             if not self._is_reported:
                 self._is_reported = True
-                text = f"no cluster: voter {answer.voter.node!r} has other essential parameters than this node"
+                digests = f"digest {answer.essential.hex()} there, {self._essential.hex()} here"
+                text = f"no cluster: voter {answer.voter.node!r} has other essential parameters: {digests}"
                 self._outbox.add(Report(Level.ERROR, "essential-differs", text))
         elif answer.is_empty:
             self._empty[answer.voter.node] = answer.voter

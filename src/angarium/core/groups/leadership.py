@@ -125,6 +125,9 @@ class Leadership:
         self._verify(self._watch.lost(node, incarnation, is_refused=is_refused, now=now))
 
     def _verify(self, asked: list[Named]) -> None:
+        if asked:
+            listed = ", ".join(name for name, _ in asked)
+            self._outbox.add(Report(Level.INFO, "suspected", f"{listed}: silent, or a link to it broke; being asked"))
         for name, incarnation in asked:
             self._outbox.send(name, p.Ping(name, incarnation))
             for voter in self._raft.log.voters:
@@ -135,7 +138,8 @@ class Leadership:
         node, incarnation = ask.node, ask.node.incarnation
         present = state.node(node.name)
         if ask.essential != state.essential:
-            reason = f"node {node.name!r}: its essential parameters are not the cluster's; compare its configuration"
+            mine, theirs = state.essential.hex(), ask.essential.hex()
+            reason = f"node {node.name!r}: its essential parameters (digest {theirs}) are not the cluster's ({mine})"
             self._outbox.send(sender, p.JoinRefused(incarnation, "essential-differs", reason))
         elif present is not None and incarnation in present.replaced:
             reason = f"node {node.name!r}: a later start of it has taken its place"

@@ -21,8 +21,10 @@ from angarium.core.replication.local import LocalStore
 from angarium.core.replication.messages import MustCopy, RangeAsk, RangeLater, RangePart, RangeSame
 from angarium.core.replication.ranges import clip, replicated_ranges, unpack_items
 from angarium.core.replication.window import Window
+from angarium.core.report import Level, Report
 from angarium.core.storage import DeleteRange, Operation, Put, Table
 
+TOLD_EVERY_S = 5.0
 # What to do about files that these operations name and that are not here yet; None if there is no such one.
 Lacks = Callable[[list[Operation], float], list[Command] | None]
 
@@ -51,6 +53,8 @@ class Guest:
         self._lacks = lacks
         self._held: tuple[Replica, RangePart, bytes] | None = None  # waits for files
         self._complete_at = 0  # a host has read at this order, or before it
+        self._copied_bytes = 0
+        self._told_at: float | None = None
 
     @property
     def is_consistent(self) -> bool:
@@ -137,12 +141,25 @@ class Guest:
                 self._held = (sender, message, payload)
                 return lacking
         operations += self._redone(asked.table, asked.low, high, message.before)
+        self._copied_bytes += len(payload)
         self._complete_at = max(self._complete_at, message.after)
         self._asked = None
         self._low = high
         self._is_writing = True
         self._step = self._next_token()
-        return [self._local.write_range(operations, self._step)]
+        return [self._local.write_range(operations, self._step), *self._progress(now)]
+
+    def _progress(self, now: float) -> list[Command]:
+        """For people; how much is yet to come, nobody knows."""
+        if self._told_at is None:
+            self._told_at = now
+        if now < self._told_at + TOLD_EVERY_S:
+            return []
+        self._told_at = now
+        table, _, _ = self._ranges[self._index]
+        where = f"table {self._index + 1} of {len(self._ranges)} ({table.name})"
+        text = f"group {self._configuration.group!r}: {where}, {self._copied_bytes / 1e6:,.1f} MB came, compressed"
+        return [Report(Level.INFO, "synchronising", text)]
 
     def files_came(self, *, now: float) -> list[Command]:
         if self._held is None:

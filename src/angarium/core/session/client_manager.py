@@ -12,14 +12,18 @@ to it. A link that is still there under the same identity is taken for dead, and
 
 When a replica group gets another message manager, the sessions that have to do with it are detached (`detached.py`):
 their clients open them again over the same connection, and nobody else is disturbed.
+
+The node publishes through a session of its own (`own_session.py`); commands may be messages (`administration_desk.py`).
 """
 from dataclasses import dataclass, field
 
 from angarium.core.errors import RemoteProtocolError
 from angarium.core.ids import ANYBODY, GLOBAL_ID_BYTES, GlobalIds, destination_id, format_id, group_of
 from angarium.core.report import Level, Report
+from angarium.core.session.administration_desk import AdministrationDesk
 from angarium.core.session.detached import Detached, DetachedSessions
 from angarium.core.session.events import (
+    AskManager,
     CloseConnection,
     Command,
     ConnectionLost,
@@ -31,12 +35,16 @@ from angarium.core.session.events import (
     GroupLost,
     GroupsKnown,
     InputRefused,
+    PublishOwn,
     SendFrame,
     SessionSettings,
+    SettingsChanged,
     ShutDown,
     Tick,
     ToBus,
 )
+from angarium.core.session.own_session import OwnSession
+from angarium.core.session.seldom import Seldom
 from angarium.core.session.session import Session
 from angarium.core.session.waiting import WaitingBytes
 from angarium.core.transaction.coordinator import passed_on
@@ -45,7 +53,6 @@ from angarium.core.wire.codec import Received
 from angarium.core.wire.envelope import TURN_MAX
 
 CLIENT_CHARACTERS_MAX = 1_000  # of what a client calls itself
-_TURNED_AWAY_EVERY_S = 1.0  # between two reports of it
 _OF_CONNECTION = frozenset(
     {frames.SessionOpen, frames.SessionClose, frames.Ping, frames.Pong, frames.Failure, frames.Goodbye}
 )
@@ -65,7 +72,9 @@ class Connection:
 
 
 class ClientManager:
-    def __init__(self, settings: SessionSettings, ids: GlobalIds, *, node: str, incarnation: bytes) -> None:
+    def __init__(
+        self, settings: SessionSettings, ids: GlobalIds, *, node: str, incarnation: bytes, wall_ms_at_zero: float = 0.0
+    ) -> None:
         self._settings = settings
         self._ids = ids
         self._node = node
@@ -75,10 +84,13 @@ class ClientManager:
         self._sessions: dict[bytes, Session] = {}
         self._identities: dict[bytes, Connection] = {}
         self._detached = DetachedSessions()
+        self._own = OwnSession(ids, wall_ms_at_zero=wall_ms_at_zero)
+        self._desk = AdministrationDesk(self._own, ids)
         self._heartbeat_at: float | None = None
         self._pings = 0
-        self._turned_away = 0  # connections, since that was last reported
-        self._turned_away_at: float | None = None  # when that was
+        self._turned_away = Seldom(Level.WARNING, "too-many-connections")
+        self._resumed = Seldom(Level.INFO, "session-resumed")
+        self._now = 0.0  # of the event that is handled
 
     @property
     def connection_count(self) -> int:
@@ -97,12 +109,15 @@ class ClientManager:
         return self._heartbeat_at
 
     def handle(self, event: Event, *, now: float) -> list[Command]:
+        self._now = now
         match event:
             case FramesReceived(number, received):
                 return self._frames(number, received, now)
             case FromBus(identity, frame, payload):
                 if identity == ANYBODY:  # one message manager has something to say to another
                     return [] if (command := passed_on(frame)) is None else [command]
+                if identity == self._own.identity:
+                    return self._desk.bus_frame(frame, now=now)
                 session = self._sessions.get(identity)
                 if session is None:
                     return []  # it has just gone, and its destinations are being told
@@ -119,9 +134,16 @@ class ClientManager:
                 connection = self._connections.get(number)
                 return [] if connection is None else self._fail(connection, code, reason)
             case GroupLost(group):
-                return self._sent(self._group_lost(group), now)
+                return self._sent([*self._group_lost(group), *self._own.way_lost()], now)
             case GroupsKnown(groups):
                 self._groups[:] = groups  # sessions share it
+                return []
+            case PublishOwn() | AskManager():
+                return self._own.handle(event, now=now)
+            case SettingsChanged(settings):
+                self._settings = settings
+                for session in self._sessions.values():
+                    session.settings = settings
                 return []
             case Tick():
                 return self._heartbeat(now)
@@ -143,21 +165,17 @@ class ClientManager:
     def _turn_away(self, number: int, peer: str, now: float) -> list[Command]:
         code, limit = "too-many-connections", self._settings.connections_max
         reason = f"this node has connections_max {limit:,} connections; try another"
-        commands: list[Command] = [SendFrame(number, 0, frames.Failure(code, reason)), CloseConnection(number)]
-        self._turned_away += 1
-        if self._turned_away_at is None or now - self._turned_away_at >= _TURNED_AWAY_EVERY_S:
-            text = (
-                f"{self._turned_away:,} clients turned away, the last from {peer}: there are connections_max {limit:,} "
-                "connections; close some, or raise it and the system's limit of open files"
-            )
-            commands.append(Report(Level.WARNING, code, text))
-            self._turned_away, self._turned_away_at = 0, now
-        return commands
+        text = (
+            f"the last from {peer}: there are connections_max {limit:,} connections; close some, or raise it and the "
+            "system's limit of open files"
+        )
+        told = self._turned_away.report("clients turned away", text, now=now)
+        return [SendFrame(number, 0, frames.Failure(code, reason)), CloseConnection(number), *told]
 
     def _add_session(self, connection: Connection, number: int, identity: bytes) -> Session:
         session = Session(
             connection.number, number, identity, connection.identity, self._settings, self._ids, connection.waiting,
-            self._groups,
+            self._groups, self._desk,
         )  # fmt: skip
         connection.sessions[number] = session
         self._sessions[identity] = session
@@ -313,6 +331,9 @@ class ClientManager:
         if (elsewhere := self._detached.find(identity)) is not None:
             self._detached.take(elsewhere.connection, elsewhere.number)
             commands.append(_taken(elsewhere.connection, elsewhere.number, identity))
+        if identity and not commands:  # it was cut off, or is with another client manager no more
+            text = f"the last {format_id(identity)} of client {connection.client!r} at {connection.peer}"
+            commands += self._resumed.report("sessions go on here", text, now=self._now)
         session = self._add_session(connection, number, identity or self._ids.next())
         session.is_transacted, session.turn = frame.transacted, frame.turn
         session.stall(connection.stalled)

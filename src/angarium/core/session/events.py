@@ -1,11 +1,12 @@
 """What a client manager is told, and what it asks for."""
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from angarium.core.report import Report
 from angarium.core.wire.codec import Received
-from angarium.core.wire.frames import Frame
+from angarium.core.wire.frames import DestinationKind, Frame, Reply, Request
 
 # -- events ----------------------------------------------------------------------------------------
 
@@ -59,6 +60,33 @@ class GroupsKnown(msgspec.Struct, frozen=True):
     groups: list[int]
 
 
+class OwnMessage(msgspec.Struct, frozen=True):
+    body: bytes
+    headers: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
+
+
+class PublishOwn(msgspec.Struct, frozen=True):
+    """Of the node's own accord (`own_session.py`), to a destination that exists; answered by `OwnPublished`."""
+
+    number: int  # of the caller's choice
+    destination: str
+    destination_kind: DestinationKind
+    messages: list[OwnMessage]
+
+
+class AskManager(msgspec.Struct, frozen=True):
+    """A request of the node itself to a message manager, under a number of its own choice; see `ManagerReplied`."""
+
+    frame: Request
+
+
+class SettingsChanged(msgspec.Struct, frozen=True):
+    """From now on, for connections and sessions that are open as well."""
+
+    settings: "SessionSettings"
+
+
 class Tick(msgspec.Struct, frozen=True): ...
 
 
@@ -68,7 +96,7 @@ class ShutDown(msgspec.Struct, frozen=True):
 
 Event = (
     ConnectionOpened | FramesReceived | InputRefused | ConnectionStalled | ConnectionLost | FromBus | GroupLost
-    | GroupsKnown | Tick | ShutDown
+    | GroupsKnown | PublishOwn | AskManager | SettingsChanged | Tick | ShutDown
 )  # fmt: skip
 
 # -- commands --------------------------------------------------------------------------------------
@@ -103,7 +131,19 @@ class AskNode(msgspec.Struct, frozen=True):
     frame: Frame
 
 
-Command = SendFrame | CloseConnection | ToBus | AskNode | Report
+class OwnPublished(msgspec.Struct, frozen=True):
+    """It is stored; or, with a code, it never will be."""
+
+    number: int
+    code: str
+    reason: str
+
+
+class ManagerReplied(msgspec.Struct, frozen=True):
+    frame: Reply
+
+
+Command = SendFrame | CloseConnection | ToBus | AskNode | OwnPublished | ManagerReplied | Report
 
 
 # -- settings --------------------------------------------------------------------------------------

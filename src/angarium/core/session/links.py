@@ -31,6 +31,7 @@ class Link:
     waiting: list[Frame] = field(default_factory=list)  # until it is located
     waiting_bytes: int = 0  # of those, and of the opening
     was_opened: bool = False
+    is_desk: bool = False  # a producer to `_ADMIN`: it leads nowhere beyond the client manager
 
     @property
     def asked(self) -> Asked:

@@ -15,7 +15,7 @@ from angarium.core.session.events import AskNode, ToBus
 from angarium.core.session.waiting import WaitingBytes
 from angarium.core.wire import frames
 
-_NODE_COMMANDS = ("node.", "cluster.")  # they begin so: the node itself answers them
+MANAGER_COMMANDS = ("destination.", "subscription.", "transaction.", "dmq.", "log.")  # the node itself answers others
 
 
 class Requests:
@@ -30,7 +30,7 @@ class Requests:
     @property
     def is_asking_manager(self) -> bool:
         """The message manager owes an answer."""
-        return self._asked is not None and not self._asked[1].command.startswith(_NODE_COMMANDS)
+        return self._asked is not None and self._asked[1].command.startswith(MANAGER_COMMANDS)
 
     def add(self, frame: frames.Request, size_bytes: int, *, client: bytes) -> None:
         """`client`: the identity of the connection."""
@@ -52,9 +52,9 @@ class Requests:
         number = counter_of(self._ids.next())
         self._asked = (number, request)
         posted = replace(request, number=number)
-        if request.command.startswith(_NODE_COMMANDS):
-            return [AskNode(self._session, posted)]
-        return [ToBus(self._session, 0, posted)]
+        if request.command.startswith(MANAGER_COMMANDS):
+            return [ToBus(self._session, 0, posted)]
+        return [AskNode(self._session, posted)]
 
     def replied(self, frame: frames.Reply) -> frames.Reply | None:
         """As the client knows it; None: nobody waits for it any more."""

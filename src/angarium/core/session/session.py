@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from angarium.core.errors import Rejected, RemoteProtocolError
 from angarium.core.ids import GlobalIds, destination_id, group_of
-from angarium.core.names import check_name
+from angarium.core.names import ADMINISTRATION, check_name
+from angarium.core.session.administration_desk import AdministrationDesk
 from angarium.core.session.events import Command, SendFrame, SessionSettings, ToBus
 from angarium.core.session.links import Asked, Link, LinkState, check_batch, check_producer, check_resume
 from angarium.core.session.requests import Requests
@@ -46,6 +47,7 @@ class Session:
         ids: GlobalIds,
         waiting: WaitingBytes,
         groups: Sequence[int] = (0,),
+        desk: AdministrationDesk | None = None,
     ) -> None:
         self.connection = connection
         self.number = number
@@ -54,10 +56,11 @@ class Session:
         self.is_transacted = False  # it publishes and settles by Commit alone
         self.turn = 0  # how often it was resumed, as its client says
         self._has_spoken = False  # its client has sent something in it
-        self._settings = settings
+        self.settings = settings
         self._ids = ids
         self._waiting = waiting  # of the whole connection
         self._groups = groups  # all replica groups that there are
+        self._desk = desk  # for what is sent to `_ADMIN`
         # After a resume, frames meant for the session's earlier connection may still come from the bus. Those of a
         # producer or consumer count only once it is open, and open it is by an answer that repeats this.
         self._attachment = ids.next()
@@ -177,7 +180,7 @@ class Session:
         if not 0 <= number <= _NUMBER_MAX:
             raise RemoteProtocolError("bad-frame", f"{what} number {number} is outside 0..{_NUMBER_MAX}")
         open_count = len(self._producers) + len(self._consumers) - len(self._ended_links)
-        if open_count >= self._settings.links_max:
+        if open_count >= self.settings.links_max:
             reason = f"session {self.number} has {open_count:,} producers and consumers open, links_max; close some"
             raise RemoteProtocolError("too-many-links", reason)
 
@@ -186,7 +189,25 @@ class Session:
         if not frame.identity:
             frame = replace(frame, identity=self._ids.next())
         self._unconfirmed.forget(frame.producer)
+        if frame.destination == ADMINISTRATION:
+            return self._open_administration(frame)
         return self._open(self._producers, frame.producer, frame, size_bytes)
+
+    def _open_administration(self, frame: frames.ProducerOpen) -> list[Command]:
+        """The client manager itself takes what is sent there: there is nobody to ask."""
+        if self.is_transacted or self._desk is None:
+            reason = f"{ADMINISTRATION!r} takes no part in transactions: use a session that is not transacted"
+            return [self._refused(frame, "reserved-name", reason)]
+        self._ended_links.pop((True, frame.producer), None)
+        self._producers[frame.producer] = Link(frame, LinkState.OPEN, is_desk=True)
+        return [self._to_client(frames.ProducerOpened(frame.producer, frame.identity, frame.confirmed))]
+
+    def _administer(self, number: int, batch: Batch) -> list[Command]:
+        assert self._desk is not None
+        taken = self._desk.taken(number, batch, client=self.client)
+        if isinstance(taken, frames.Refuse):
+            return [self._to_client(taken), self._to_client(frames.Confirm(number, batch.last_sequence))]
+        return [self._to_client(frames.Confirm(number, batch.last_sequence)), *taken]
 
     def _open(
         self, links: dict[int, Link], number: int, frame: frames.ProducerOpen | frames.ConsumerOpen, size_bytes: int
@@ -223,7 +244,7 @@ class Session:
             link = self._producers.get(number)
             batch = Batch.parse(payload[at : at + size_bytes])
             at += size_bytes
-            check_batch(batch, link, self._settings.body_bytes_max)
+            check_batch(batch, link, self.settings.body_bytes_max)
             publishes.append((self._usable(link), number, size_bytes))
         if at != len(payload):
             raise RemoteProtocolError("bad-frame", f"Commit {frame.number} has {len(payload) - at} bytes too many")
@@ -253,10 +274,12 @@ class Session:
         if self.is_transacted:
             raise RemoteProtocolError("unexpected-frame", "a transacted session publishes by Commit")
         batch = Batch.parse(payload)
-        check_batch(batch, link, self._settings.body_bytes_max)
+        check_batch(batch, link, self.settings.body_bytes_max)
+        if link.is_desk:
+            return self._administer(number, batch)
         self._unconfirmed.add(number, batch.last_sequence, len(payload))
         # A client may send while it has less than its window unconfirmed: one frame, at most, goes beyond.
-        limit, frame_bytes_max = self._settings.unconfirmed_bytes_max, self._settings.frame_bytes_max
+        limit, frame_bytes_max = self.settings.unconfirmed_bytes_max, self.settings.frame_bytes_max
         if self._unconfirmed.bytes > limit + frame_bytes_max:
             reason = (
                 f"producer {number}: {self._unconfirmed.bytes:,} bytes of session {self.number} are unconfirmed: the "
@@ -313,7 +336,7 @@ class Session:
             if not self._locating[link.asked]:
                 del self._locating[link.asked]
             self._waiting.remove(link.waiting_bytes)
-        if link.state in (LinkState.LOCATING, LinkState.CLOSED):
+        if link.state in (LinkState.LOCATING, LinkState.CLOSED) or link.is_desk:
             return []  # no destination knows it
         return [ToBus(self.identity, link.destination, frame)]
 

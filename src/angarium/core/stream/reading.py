@@ -43,7 +43,7 @@ class Reader:
 
 class ReadingStreams:
     def __init__(self, settings: StreamSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._readers: dict[bytes, dict[int, Reader]] = {}  # session -> number -> reader
         self._by_stream: dict[bytes, dict[Reader, None]] = {}
         self._reads: dict[int, Reader] = {}  # by token
@@ -56,7 +56,7 @@ class ReadingStreams:
         numbers = self._readers.get(session, {})
         if frame.reader in numbers:
             raise RemoteProtocolError("number-in-use", f"reader {frame.reader} is open already")
-        if len(numbers) >= self._settings.session_max:
+        if len(numbers) >= self.settings.session_max:
             reason = f"session reads session_max {len(numbers)} streams; close some"
             return [refused(session, frame, "too-many-streams", reason)]
         if not 0 <= frame.first < record.fragments:

@@ -58,6 +58,9 @@ class Streams:
         self._writing = WritingStreams(settings)
         self._reading = ReadingStreams(settings)
 
+    def change_settings(self, settings: StreamSettings) -> None:
+        self._writing.settings = self._reading.settings = settings
+
     @property
     def open_count(self) -> int:
         return len(self._writing)

@@ -47,7 +47,7 @@ class Stream:
 
 class WritingStreams:
     def __init__(self, settings: StreamSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._streams: dict[bytes, Stream] = {}
         self._by_number: dict[bytes, dict[int, Stream]] = {}  # session -> number -> stream
         self._cut: dict[bytes, Stream] = {}  # those with a time to be deleted at, in that order
@@ -76,8 +76,8 @@ class WritingStreams:
         """`stored`: how many streams messages hold."""
         numbers = self._by_number.setdefault(session, {})
         try:
-            if len(numbers) >= self._settings.session_max:
-                reason = f"session writes session_max {self._settings.session_max} streams; end some"
+            if len(numbers) >= self.settings.session_max:
+                reason = f"session writes session_max {self.settings.session_max} streams; end some"
                 raise Rejected("too-many-streams", reason)
             stream = self._resumed(session, frame) if frame.resumed else self._new(frame.identity, stored)
         except Rejected as refusal:
@@ -96,11 +96,11 @@ class WritingStreams:
         return commands
 
     def _new(self, identity: bytes, stored: int) -> Stream:
-        if len(self._streams) >= self._settings.open_max or identity in self._streams:
+        if len(self._streams) >= self.settings.open_max or identity in self._streams:
             reason = f"{len(self._streams)} streams are being written: the most is open_max; try again later"
             raise Rejected("too-many-streams", reason)
-        if len(self._streams) + stored >= self._settings.streams_max:
-            reason = f"the node has streams_max {self._settings.streams_max} streams; consume some first"
+        if len(self._streams) + stored >= self.settings.streams_max:
+            reason = f"the node has streams_max {self.settings.streams_max} streams; consume some first"
             raise Rejected("too-many-streams", reason)
         stream = self._streams[identity] = Stream(identity, 0)
         return stream
@@ -126,14 +126,14 @@ class WritingStreams:
         if len(payload) > FRAGMENT_BYTES or (len(payload) < FRAGMENT_BYTES and not frame.last):
             reason = f"stream {frame.stream}: fragment {number} of {len(payload):,} bytes, not {FRAGMENT_BYTES:,}"
             raise RemoteProtocolError("bad-fragment", reason)
-        if content_bytes(number + 1, len(payload)) > self._settings.stream_bytes_max:
-            reason = f"the stream exceeds stream_bytes_max {self._settings.stream_bytes_max:,}"
+        if content_bytes(number + 1, len(payload)) > self.settings.stream_bytes_max:
+            reason = f"the stream exceeds stream_bytes_max {self.settings.stream_bytes_max:,}"
             return self._give_up(stream, "stream-too-long", reason)
         stream.received += 1
         stream.last_bytes = len(payload)
         stream.is_ended = frame.last
         commands: list[Command] = [AppendBlock(stream.identity, number, Block(frame.crc, frame.last, payload))]
-        if frame.last or stream.received - stream.sync_asked >= self._settings.sync_fragments:
+        if frame.last or stream.received - stream.sync_asked >= self.settings.sync_fragments:
             stream.sync_asked = stream.received
             commands.append(SyncFile(stream.identity, stream.received))
         return commands
@@ -214,7 +214,7 @@ class WritingStreams:
     # -- inside --------------------------------------------------------------------------------------
 
     def _limit(self, stream: Stream) -> int:
-        return stream.written + self._settings.window_fragments
+        return stream.written + self.settings.window_fragments
 
     def _progress(self, stream: Stream) -> ToSession:
         code = "disk-full" if self._blocked else ""
@@ -233,7 +233,7 @@ class WritingStreams:
 
     def _cut_off(self, stream: Stream, now: float) -> None:
         self._detach(stream)
-        stream.until = now + self._settings.unfinished_keep_s
+        stream.until = now + self.settings.unfinished_keep_s
         self._cut[stream.identity] = stream
 
     def _leave(self, stream: Stream) -> list[Command]:

@@ -44,6 +44,7 @@ class FrontWays:
     ask_backup: Callable[[bytes, bytes], bool]  # for a page of a log: node and envelope
     is_blocked: Callable[[int], bool]  # that channel takes no more, counting what was sent in this turn of the loop
     ask_node: Callable[[bytes, frames.Request], None]  # answered by `FrontEnd.tell`
+    own: Callable[[cm.OwnPublished | cm.ManagerReplied], None] = lambda _: None  # of what `FrontEnd.own` was given
 
 
 @dataclass(slots=True)
@@ -59,14 +60,15 @@ class FrontEnd:
     def __init__(
         self, config: NodeConfig, identity: Identity, name: str, ways: FrontWays, machinery: Machinery
     ) -> None:
-        descriptors_max = raise_descriptors_max(config.session.connections_max)
-        fitted = fit(config.session, group_bytes_max=config.session.frame_bytes_max, descriptors_max=descriptors_max)
-        for text in fitted.lowered:
-            _log.warning("limit-lowered: %s", text)
         self._ways = ways
         self._loop = asyncio.get_running_loop()
-        self.manager = ClientManager(fitted.settings, identity.ids, node=name, incarnation=identity.incarnation)
-        self.listener = machinery.listener(config.listener, fitted.settings.frame_bytes_max, self._from_client)
+        self._session_settings = config.session
+        settings = _fitted(config)
+        self.manager = ClientManager(
+            settings, identity.ids, node=name, incarnation=identity.incarnation,
+            wall_ms_at_zero=machinery.wall_ms() - self._loop.time() * 1000,
+        )  # fmt: skip
+        self.listener = machinery.listener(config.listener, settings.frame_bytes_max, self._from_client)
         self.service = DestinationService()
         self.log_reads = LogReadsFront(ways.backups, ways.ask_backup, self._send_to_primary, self._tell)
         self._holding = Holding(unwritten_bytes_max=config.node.unwritten_bytes_max)
@@ -131,6 +133,17 @@ class FrontEnd:
     def _tell(self, session: bytes, frame: frames.Frame, payload: bytes) -> None:
         self._run(self.manager.handle(cm.FromBus(session, frame, payload), now=self._loop.time()))
 
+    def own(self, event: cm.PublishOwn | cm.AskManager) -> None:
+        """Something that the node itself publishes, or asks a message manager."""
+        self._run(self.manager.handle(event, now=self._loop.time()))
+
+    def change_settings(self, config: NodeConfig) -> None:
+        self._holding.unwritten_bytes_max = config.node.unwritten_bytes_max
+        self.listener.settings = config.listener
+        if config.session != self._session_settings:
+            self._session_settings = config.session
+            self._run(self.manager.handle(cm.SettingsChanged(_fitted(config)), now=self._loop.time()))
+
     def channel_blocked(self, group: int, blocked: bool) -> None:
         if blocked:
             self._wait_for(group)
@@ -186,6 +199,8 @@ class FrontEnd:
                 case cm.AskNode(session, frame):
                     assert isinstance(frame, frames.Request)
                     self._loop.call_soon(self._ways.ask_node, session, frame)
+                case cm.OwnPublished() | cm.ManagerReplied():
+                    self._ways.own(command)
                 case Report():
                     _log.log(command.level, "%s: %s", command.code, command.text)
         self.listener.flush()
@@ -246,3 +261,10 @@ class FrontEnd:
         if self._timer is not None:
             self._timer.cancel()
 
+
+def _fitted(config: NodeConfig) -> cm.SessionSettings:
+    descriptors_max = raise_descriptors_max(config.session.connections_max)
+    fitted = fit(config.session, group_bytes_max=config.session.frame_bytes_max, descriptors_max=descriptors_max)
+    for text in fitted.lowered:
+        _log.warning("limit-lowered: %s", text)
+    return fitted.settings

@@ -40,6 +40,7 @@ class MembershipUsers:
 class Answered(msgspec.Struct, frozen=True):
     code: str  # empty: done
     reason: str
+    index: int = 0  # of the decision
 
 
 class MembershipDriver:
@@ -51,6 +52,7 @@ class MembershipDriver:
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count(1)
         self._requests: dict[int, asyncio.Future[Answered]] = {}
+        self._awaited: list[tuple[int, asyncio.Future[None]]] = []  # indices that somebody waits for
         self._timer: asyncio.TimerHandle | None = None
         self._machinery = machinery
         self._disk = machinery.disk(
@@ -94,6 +96,13 @@ class MembershipDriver:
         finally:
             self._requests.pop(number, None)
 
+    async def applied(self, index: int) -> None:
+        """Until this node has heard of the decision."""
+        if self.machine.state.index < index:
+            known: asyncio.Future[None] = self._loop.create_future()
+            self._awaited.append((index, known))
+            await known
+
     def leave(self) -> None:
         self._run(g.Leave())
 
@@ -113,7 +122,16 @@ class MembershipDriver:
     def _run(self, event: g.Event) -> None:
         for command in self.machine.handle(event, now=self._loop.time()):
             self._perform(command)
+        if self._awaited:
+            self._tell_applied()
         self._arm()
+
+    def _tell_applied(self) -> None:
+        index = self.machine.state.index
+        for awaited, known in self._awaited:
+            if awaited <= index and not known.done():
+                known.set_result(None)
+        self._awaited = [(awaited, known) for awaited, known in self._awaited if not known.done()]
 
     def _perform(self, command: g.Command) -> None:
         match command:
@@ -123,10 +141,10 @@ class MembershipDriver:
                 self._disk.write(Write(token, operations, freeing=True))
             case g.ToReplica(message):
                 self._users.to_replica(message)
-            case g.RequestAnswered(number, code, reason):
+            case g.RequestAnswered(number, code, reason, index):
                 waiting = self._requests.get(number)
                 if waiting is not None and not waiting.done():
-                    waiting.set_result(Answered(code, reason))
+                    waiting.set_result(Answered(code, reason, index))
             case g.LeaderChanged(leader, term):
                 _log.info("leader: %s, term %d", leader or "none", term)
                 if leader:

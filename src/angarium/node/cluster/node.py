@@ -24,10 +24,11 @@ from angarium.core.groups.records import Hosted, NodeRecord
 from angarium.core.groups.settings import GroupSettings
 from angarium.core.storage import Table
 from angarium.core.wire import frames
-from angarium.core.wire.envelope import seal
+from angarium.node.acquired import Acquired
 from angarium.node.cluster import log_reads, services
-from angarium.node.cluster.asking import Asking
-from angarium.node.cluster.commands import answer, differing, said_of_itself
+from angarium.node.cluster.answering import ROLE_CM, ROLE_MM, Answering
+from angarium.node.cluster.commands import differing
+from angarium.node.cluster.desk import ClusterDesk
 from angarium.node.cluster.front import FrontEnd, FrontWays
 from angarium.node.cluster.machinery import BusLike, Machinery
 from angarium.node.cluster.membership import MembershipDriver, MembershipUsers
@@ -42,8 +43,11 @@ from angarium.node.cluster.settings import (
     voter_addresses,
 )
 from angarium.node.cluster.stores import Stores, store_identity, table_records
+from angarium.node.cluster.telling import tell_in_sync, tell_view
 from angarium.node.config import NodeConfig, parse_address
+from angarium.node.event_log import EventLog
 from angarium.node.identity import take_up_identity
+from angarium.node.live_config import LiveConfig
 from angarium.runtime import cluster_bus as bus
 from angarium.runtime.multicast import BusLink
 from angarium.store.interface import Store
@@ -52,7 +56,6 @@ _log = logging.getLogger("angarium")
 _DRAIN_S_MAX = 2.0
 _LEAVE_S_MAX = 2.0
 _LINK = 0  # the bus that channels are on
-ROLE_CM, ROLE_MM = "cm", "mm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,11 @@ class ClusterReady:
 
 
 class ClusterNode:
-    def __init__(self, config: NodeConfig, name: str, stores: Stores, machinery: Machinery) -> None:
+    def __init__(
+        self, config: NodeConfig, name: str, stores: Stores, machinery: Machinery, *,
+        live: LiveConfig | None = None, events: EventLog | None = None,
+    ) -> None:  # fmt: skip
+        """`live` has the configuration as well; without it nothing that is changed is kept on disk."""
         self.name = name
         self.cluster_settings = config.cluster
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -74,7 +81,6 @@ class ClusterNode:
         self.configurations: dict[str, GroupConfiguration] = {}
         self._left = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._passed_on = 0
         self._is_placed = False
         self.entered = asyncio.Event()  # the node is in the cluster, and destinations can be located
 
@@ -88,8 +94,9 @@ class ClusterNode:
         self.front: FrontEnd | None = None
         if config.cluster.client_manager:
             self.front = FrontEnd(config, identity, name, self._front_ways(), machinery)
-        self.asking = Asking(self._send_admin, self._answer_admin)
         self._bus = self._make_bus(config, identity.incarnation)
+        self._answering = Answering(self, self._bus)
+        self.desk = ClusterDesk(self, live or LiveConfig(config, {}, Acquired(), path=None), events)
 
     def _make_bus(self, config: NodeConfig, incarnation: bytes) -> BusLike:
         cluster = config.cluster
@@ -102,18 +109,20 @@ class ClusterNode:
 
     def _front_ways(self) -> FrontWays:
         return FrontWays(
-            multicast=self._multicast, is_blocked=lambda group: self._bus.is_blocked(group), backups=self._backups,
-            ask_backup=lambda node, message: self._send_to(node, Service.LOG_READS, message), ask_node=self._ask_node,
+            multicast=self._multicast, is_blocked=lambda group: self._bus.is_blocked(group),
+            backups=lambda group: self._answering.backups(group),
+            ask_backup=lambda node, message: self.send_to(node, Service.LOG_READS, message), ask_node=self._ask_node,
+            own=lambda command: self.desk.own(command),
         )  # fmt: skip
 
     def _replica(self, group: str, store: Store) -> ReplicaHost:
         prefix = group.encode() + b"\0"
         ways = Ways(
             multicast=self._multicast_order,
-            send=lambda node, message, payload: self._send(node, Service.REPLICA, prefix + message, payload),
-            answer=self._answer_client_manager,
-            pass_on=self._pass_on,
-            serving=lambda: self._now_serving(self.replicas[group]),
+            send=lambda node, message, payload: self.send(node, Service.REPLICA, prefix + message, payload),
+            answer=lambda incarnation, parts: self._answering.answer(incarnation, parts),
+            pass_on=lambda parts: self._answering.pass_on(parts),
+            serving=lambda: self._answering.now_serving(self.replicas[group]),
             pause=self._pause,
             to_groups=self._to_groups,
             failed=self._failed,
@@ -136,7 +145,7 @@ class ClusterNode:
             ),
             self._stores.node,
             MembershipUsers(
-                send=lambda node, message: self._send(node, Service.GROUPS, message),
+                send=lambda node, message: self.send(node, Service.GROUPS, message),
                 changed=self._changed, led=self._probe_the_silent, to_replica=self._to_replica,
                 stop=self._must_stop, left=self._left.set, failed=self._failed,
             ),
@@ -176,13 +185,14 @@ class ClusterNode:
     async def stop(self) -> bool:
         """Leave the cluster, finish what is under way, close the stores. False if something could not be written."""
         self._configuring.cancel()
+        await self.desk.stop()
         if self.front is not None:
             await self.front.stop("the node is shutting down", drain_s_max=_DRAIN_S_MAX)
         self.membership.leave()
         try:
             await asyncio.wait_for(self._left.wait(), _LEAVE_S_MAX)
         except TimeoutError:
-            _log.warning("left without a word: no majority of the voters answered within %g s", _LEAVE_S_MAX)
+            _log.warning("left-unheard: no majority of the voters answered within %g s", _LEAVE_S_MAX)
         written = True
         for replica in self.replicas.values():
             written = await replica.stop() and written
@@ -233,7 +243,7 @@ class ClusterNode:
 
     def _delivered(self, channel: int, sender: bytes, number: int, messages: list[bytes]) -> None:
         name = self.nodes.name_of(sender)
-        replica = self._replica_numbered(channel)
+        replica = self.replica_numbered(channel)
         if name is None or replica is None:
             return
         for at, message in enumerate(messages):
@@ -244,7 +254,7 @@ class ClusterNode:
 
     def _stream_lost(self, channel: int, sender: bytes, reason: str) -> None:
         _log.warning("stream-lost: channel %d, from %s: %s", channel, self.nodes.shown(sender), reason)
-        replica = self._replica_numbered(channel)
+        replica = self.replica_numbered(channel)
         if replica is not None:
             replica.client_manager_gone(sender)  # we do not know what it said
         if self.nodes.is_here and self.nodes.name_of(sender) is not None:
@@ -253,22 +263,11 @@ class ClusterNode:
     def _stream_started(self, channel: int, sender: bytes) -> None:
         """What this client manager says from now on is heard: let it know. What it said before may not have been, and
         it may know nothing of that: one of us was out of the view for a moment."""
-        replica = self._replica_numbered(channel)
+        replica = self.replica_numbered(channel)
         if replica is not None:
-            self._tell_serving(sender, replica, is_anew=True)
+            self._answering.tell_serving(sender, replica, is_anew=True)
 
-    def _tell_serving(self, node: bytes, replica: ReplicaHost, *, is_anew: bool = False) -> None:
-        if replica.manager is None:
-            return
-        if node == self.identity.incarnation:
-            if self.front is not None:
-                self.front.serving(node, replica.number, replica.started_epoch)
-            return
-        told = services.encode(services.Serving(replica.number, replica.started_epoch, is_anew))
-        if not self._bus.send_to(node, Service.SERVING, told):
-            self._bus.drop(node)  # it would never hear of it; told again when it is linked anew
-
-    def _replica_numbered(self, number: int) -> ReplicaHost | None:
+    def replica_numbered(self, number: int) -> ReplicaHost | None:
         return next((host for host in self.replicas.values() if host.number == number), None)
 
     def _record_received(self, node: bytes, service: int, message: bytes, payload: bytes) -> None:
@@ -289,17 +288,19 @@ class ClusterNode:
                 told = services.decode_serving(message)
                 self.front.serving(node, told.group, told.epoch, is_anew=told.is_anew)
             case Service.LOG_READS:
-                self._spawn(self._answer_log_read(node, *log_reads.asked_of(message)))
+                self.spawn(self._answering.answer_log_read(node, *log_reads.asked_of(message)))
             case Service.LOG_PAGES if self.front is not None:
                 self.front.log_reads.answered(message + payload)
             case Service.ADMIN:
-                self.asking.received(name, services.decode_admin(message))
+                self.desk.received(name, services.decode_admin(message))
+            case Service.EVENTS:
+                self.desk.events_received(message)
 
     def _neighbour_found(self, node: bytes, name: str) -> None:
         self.nodes.found(name, node)
         self.membership.found(name)
-        for group in self.replicas.values():
-            self._tell_serving(node, group)
+        for replica in self.replicas.values():
+            self._answering.tell_serving(node, replica)
 
     def _neighbour_lost(self, node: bytes) -> None:
         name = self.nodes.lost(node)
@@ -310,14 +311,14 @@ class ClusterNode:
             replica.client_manager_gone(node)
         record = self.nodes.view.get(name)
         if record is not None and record.incarnation == node:
-            self._spawn(self._probe(record))
+            self.spawn(self._probe(record))
 
     def _probe_the_silent(self) -> None:
         """A new leader has not heard of those who died with the old one, or just before it."""
         for record in self.nodes.silent():
-            self._spawn(self._probe(record))
+            self.spawn(self._probe(record))
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -339,6 +340,8 @@ class ClusterNode:
                     self.front.placed(placement)
                 self._is_placed = bool(placement.slots)
                 self._check_entered()
+            case c.SettingsChanged():
+                self.desk.settings_decided()
 
     def _view_changed(self, change: c.ViewChanged) -> None:
         was_here = self.nodes.is_here
@@ -352,9 +355,12 @@ class ClusterNode:
         for record in change.gone:
             for replica in self.replicas.values():
                 replica.client_manager_gone(record.incarnation)
-        _log.info("view %d: %s", change.view_id, ", ".join(self.nodes.view))
-        if self.nodes.is_here and not was_here and self.front is not None:
-            self.front.lost_all()  # what was sent meanwhile has gone nowhere
+        tell_view(change, is_leader=self.membership.machine.leader == self.name)
+        self.desk.view_changed()
+        if self.nodes.is_here and not was_here:
+            self.desk.settings_decided()
+            if self.front is not None:
+                self.front.lost_all()  # what was sent meanwhile has gone nowhere
         self._check_entered()
 
     def _hang_up(self, gone: Sequence[NodeRecord]) -> None:
@@ -373,19 +379,18 @@ class ClusterNode:
         self._bus.change(b.MembersChanged(number, self.nodes.view_id, senders, receivers, _LINK))
 
     def _group_changed(self, configuration: GroupConfiguration) -> None:
-        is_new = configuration.group not in self.configurations
+        before = self.configurations.get(configuration.group)
         self.configurations[configuration.group] = configuration
-        if is_new and self.nodes.view:
+        if before is None and self.nodes.view:
             self._change_channel(configuration.number)
         replica = self.replicas.get(configuration.group)
         if replica is not None:
             replica.configured(configuration)
         if configuration.primary is not None:
-            in_sync = ", ".join(member.node for member in configuration.in_sync)
-            _log.info("group %r epoch %d: in sync %s", configuration.group, configuration.epoch, in_sync)
+            tell_in_sync(self.name, before, configuration, is_here=self.nodes.is_here)
 
     def _must_stop(self, code: str, reason: str) -> None:
-        self._spawn(self._stop_with_reason(code, reason))
+        self.spawn(self._stop_with_reason(code, reason))
 
     async def _stop_with_reason(self, code: str, reason: str) -> None:
         if code == "essential-differs":
@@ -406,7 +411,7 @@ class ClusterNode:
 
     # -- ways out ------------------------------------------------------------------------------------------
 
-    def _send(self, node: str, service: Service, message: bytes, payload: bytes = b"") -> None:
+    def send(self, node: str, service: Service, message: bytes, payload: bytes = b"") -> None:
         """What cannot be sent is dropped: whoever needs an answer asks again."""
         incarnation = self.nodes.incarnation_of(node)
         if node == self.name:
@@ -428,64 +433,32 @@ class ClusterNode:
     def _pause(self, group: int, paused: bool) -> None:
         self._bus.pause(group, paused)
 
-    def _answer_client_manager(self, incarnation: bytes, parts: list[bytes]) -> None:
-        head, payload = parts[0], parts[1] if len(parts) > 1 else b""
-        if incarnation == self.identity.incarnation:
-            if self.front is not None:
-                self.front.answered(incarnation, head + payload)
-        elif not self._bus.send_to(incarnation, Service.ANSWERS, head, payload):
-            self._bus.drop(incarnation)  # an answer that is lost must be noticed at both ends
-
-    def _pass_on(self, parts: list[bytes]) -> None:
-        """Asked again until it is answered: so another one each time."""
-        linked = {*self.nodes.linked, self.identity.incarnation}
-        managers = [r.incarnation for r in self.nodes.view.values() if ROLE_CM in r.roles and r.incarnation in linked]
-        if managers:
-            self._passed_on += 1
-            self._answer_client_manager(managers[self._passed_on % len(managers)], parts)
-
-    def _backups(self, number: int) -> list[bytes]:
-        """Nodes that can be reached with a replica of the group that is in sync, and not primary."""
-        found = (c for c in self.configurations.values() if c.number == number)
-        names = [replica.node for c in found for replica in c.in_sync[1:]]
-        if self.name in names:
-            return [self.identity.incarnation]
-        nodes = [self.nodes.incarnation_of(name) for name in names]
-        return [node for node in nodes if node is not None and node in self.nodes.linked]
-
-    async def _answer_log_read(self, node: bytes, group: int, session: bytes, request: frames.Request) -> None:
-        reply, payload = log_reads.not_here(request), b""
-        replica = self._replica_numbered(group)
-        if replica is not None:
-            reply, payload = await replica.log_reads.answer(request)
-        head = seal(group, 0, session, 0, reply, payload)[0]
-        self._send_to(node, Service.LOG_PAGES, head, payload)  # if it cannot be sent, the primary will be asked
-
-    def _send_to(self, node: bytes, service: Service, message: bytes, payload: bytes = b"") -> bool:
+    def send_to(self, node: bytes, service: Service, message: bytes, payload: bytes = b"") -> bool:
         if node != self.identity.incarnation:
             return self._bus.send_to(node, service, message, payload)
         self._loop.call_soon(self._record_received, node, service, message, payload)
         return True
 
-    def _now_serving(self, replica: ReplicaHost) -> None:
-        for incarnation in (self.identity.incarnation, *self.nodes.linked):
-            self._tell_serving(incarnation, replica)
+    def send_to_client_manager(self, service: Service, message: bytes) -> bool:
+        return self._answering.to_client_manager(service, message)
 
     # -- administration ------------------------------------------------------------------------------------
 
     def _ask_node(self, session: bytes, request: frames.Request) -> None:
-        self._spawn(self._answer_request(session, request))
+        self.spawn(self._answer_request(session, request))
 
     async def _answer_request(self, session: bytes, request: frames.Request) -> None:
-        reply = await answer(self, request)
+        reply = await self.desk.answer(request)
         if self.front is not None:
             self.front.tell(session, reply)
 
-    def _send_admin(self, node: str, message: bytes) -> None:
-        self._send(node, Service.ADMIN, message)
-
-    def _answer_admin(self, question: services.Question) -> dict[str, object]:
-        return said_of_itself(self, question.command)
+    def change_settings(self, config: NodeConfig) -> None:
+        """Those that count while it runs (`node/acquirable.py`)."""
+        logging.getLogger().setLevel(config.node.log_level.upper())
+        if self.front is not None:
+            self.front.change_settings(config)
+        for replica in self.replicas.values():
+            replica.change_settings(config)
 
 
 def _is_empty(host: ReplicaHost) -> bool:

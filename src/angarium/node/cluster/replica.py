@@ -115,6 +115,11 @@ class ReplicaHost:
         self.number = configuration.number
         self._run(r.ConfigurationChanged(configuration))
 
+    def change_settings(self, config: NodeConfig) -> None:
+        self._config = config
+        if self.manager is not None:
+            self._run_manager(mm.SettingsChanged(config.destination, config.stream))
+
     def from_groups(self, message: ToReplicaMessage) -> None:
         self._run(r.FromGroups(message))
 
@@ -318,13 +323,14 @@ class ReplicaHost:
         self._attendance = Attendance()
         repairs = [manager.write(loaded.operations, PendingWrite(), freeing=True)] if loaded.operations else []
         self._perform([*repairs, *manager.restore(state, now=now)])
-        _log.info("primary: group %r, epoch %d, %d destinations", self.group, epoch, len(manager.destinations))
+        count = len(manager.destinations)
+        _log.info("promoted: primary of group %r, epoch %d, %d destinations", self.group, epoch, count)
         self._ways.serving()
 
     def _stop_manager(self, reason: str) -> None:
         self._generation += 1
         if self.manager is not None:
-            _log.warning("not-primary: group %r: %s", self.group, reason)
+            _log.warning("demoted: no longer primary of group %r: %s", self.group, reason)
         self.manager = None
         self._asked.clear()
         self._files_asked.clear()

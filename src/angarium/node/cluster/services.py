@@ -5,10 +5,12 @@ byte tells envelopes of client managers from orders of the primary.
 """
 import struct
 from enum import IntEnum
+from typing import Any
 
 import msgspec
 
 from angarium.core.errors import RemoteProtocolError
+from angarium.node.event_log import Event
 
 
 class Service(IntEnum):
@@ -19,6 +21,7 @@ class Service(IntEnum):
     ADMIN = 20  # administration: questions to a node, and its answers
     LOG_READS = 21  # a client manager to a backup: a request for a page of a log, in an envelope
     LOG_PAGES = 22  # and its answer
+    EVENTS = 23  # events of a node that clients do not connect to, for a client manager to publish
 
 
 class OnChannel(IntEnum):
@@ -57,17 +60,19 @@ class Serving(msgspec.Struct, frozen=True, array_like=True):
 class Question(msgspec.Struct, frozen=True, array_like=True, tag="question"):
     number: int
     command: str
+    arguments: dict[str, Any] = {}
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
     number: int
     code: str
     reason: str
-    result: dict[str, object]
+    result: Any = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _serving = msgspec.msgpack.Decoder(Serving)
+_events = msgspec.msgpack.Decoder(list[Event])
 _admin: msgspec.msgpack.Decoder[Question | Answer] = msgspec.msgpack.Decoder(Question | Answer)
 
 
@@ -87,3 +92,14 @@ def decode_admin(data: bytes) -> Question | Answer:
         return _admin.decode(data)
     except msgspec.MsgspecError as error:
         raise RemoteProtocolError("bad-message", f"administration: {error}") from None
+
+
+def encode_events(events: list[Event]) -> bytes:
+    return _encode(events)
+
+
+def decode_events(data: bytes) -> list[Event]:
+    try:
+        return _events.decode(data)
+    except msgspec.MsgspecError as error:
+        raise RemoteProtocolError("bad-message", f"events: {error}") from None

@@ -1,0 +1,126 @@
+"""Goal: a command to all nodes gets one reply that says who was expected and who did not answer; a setting that is
+changed reaches every node, also one that was away; what happens anywhere is told on `_LOG`.
+Method: real processes, killed, paused and started again."""
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import angarium
+from angarium.admin.commands import Commands, Composite
+from tests.process.cli_node import environment
+from tests.process.cluster_processes import Cluster, running_cluster
+from tests.process.process_broker import WAIT_S
+
+GRACE = "destination.resume_grace_s"
+
+
+def command(cluster: Cluster, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "angarium.cli.main", *arguments, "--address", ",".join(cluster.addresses)],
+        capture_output=True, text=True, timeout=WAIT_S, env=environment(),
+    )  # fmt: skip
+
+
+async def run(cluster: Cluster, name: str, arguments: dict[str, Any] | None = None) -> Composite:
+    async with angarium.connect(cluster.addresses) as connection:
+        return await Commands(connection).run(name, arguments)
+
+
+def acquired(cluster: Cluster, name: str) -> str:
+    file = cluster[name].config.parent / "acquired.toml"
+    return file.read_text() if file.exists() else ""
+
+
+def test_a_composite_reply_names_those_who_do_not_answer(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, client_managers=1, copies=3) as cluster:
+        whole = asyncio.run(run(cluster, "node.status"))
+        assert (whole.expected, whole.answered, whole.missing) == (4, 4, [])
+        processes = {reply.node: reply.result["pid"] for reply in whole.replies}
+        assert processes == {node.name: node.process.pid for node in cluster.local.nodes if node.process}
+
+        cluster.signal("a3", signal.SIGSTOP)
+        paused = asyncio.run(run(cluster, "node.status"))
+        assert (paused.expected, paused.answered) == (4, 3)
+        ((node, reason),) = [(missing.node, missing.reason) for missing in paused.missing]
+        assert node == "a3" and reason.startswith(("timed out", "gone"))
+        cluster.signal("a3", signal.SIGCONT)
+
+        cluster.kill("a3")
+        done = command(cluster, "admin", "node.status", "--json")
+        assert done.returncode == 1 and "3 of 4 nodes answered; not a3 (" in done.stderr
+        assert [missing["node"] for missing in json.loads(done.stdout)["missing"]] == ["a3"]
+        one = command(cluster, "admin", "replication.status", "--node", "a1", "--json")
+        assert one.returncode == 0 and json.loads(one.stdout)["expected"] == 1
+        assert command(cluster, "admin", "node.status", "--node", "a9").returncode == 1
+
+
+def test_a_setting_is_spread_kept_and_fetched_by_a_node_that_was_away(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, client_managers=1, copies=3) as cluster:
+        done = command(cluster, "config", "set", GRACE, "11")
+        assert done.returncode == 0, done.stderr
+        assert [line.split() for line in done.stdout.splitlines()[1:]] == [
+            [name, "1", "11.0"] for name in ("a1", "a2", "a3", "cm1")
+        ]
+        assert all("11.0" in acquired(cluster, name) for name in ("a1", "a2", "a3", "cm1"))
+
+        cluster.kill("a3")
+        away = command(cluster, "config", "set", GRACE, "12")
+        assert away.returncode == 1 and "3 of 4 nodes answered; not a3" in away.stderr
+        assert command(cluster, "config", "set", "session.links_max", "500").returncode == 1
+        assert "11.0" in acquired(cluster, "a3")
+        cluster.start("a3")
+        asyncio.run(cluster.until_in_sync("a", 3))
+        everywhere = asyncio.run(run(cluster, "config.get", {"acquirable": True}))
+        assert everywhere.is_whole
+        for reply in everywhere.replies:
+            values = {each["key"]: (each["value"], each["source"]) for each in reply.result["values"]}
+            assert values[GRACE] == (12.0, "cluster version 2"), reply.node
+            assert values["session.links_max"] == (500, "cluster version 3"), reply.node
+        settled = asyncio.run(run(cluster, "config.applied", {"version": 3}))
+        assert {reply.result["saved_version"] for reply in settled.replies} == {3}
+        assert "12.0" in acquired(cluster, "a3")
+        refused = command(cluster, "config", "set", GRACE, "soon")
+        assert refused.returncode == 1 and "cannot be 'soon'" in refused.stderr
+
+
+def test_the_promotion_after_a_primary_was_killed_is_told_on_the_log(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, client_managers=1, copies=3) as cluster:
+
+        async def watch() -> None:
+            async with (
+                angarium.connect(cluster.addresses) as connection,
+                connection.session(acknowledge="auto") as session,
+            ):
+                consumer = session.consume(angarium.Topic("_LOG"))
+                await consumer.opened()
+                primary = await cluster.primary_of("a")
+                cluster.kill(primary)
+                seen: list[dict[str, Any]] = []
+                while not {"promoted", "left"} <= {event["code"] for event in seen}:
+                    message = await consumer.receive(WAIT_S)
+                    assert message is not None, [event["code"] for event in seen]
+                    seen.append(json.loads(message.body))
+                (promoted,) = [event for event in seen if event["code"] == "promoted"]
+                assert promoted["node"] in {"a1", "a2", "a3"} - {primary} and "group 'a'" in promoted["text"]
+                (left,) = [event for event in seen if event["code"] == "left"]
+                assert left["text"].startswith(f"node {primary};"), "told once, by the leader"
+                file = cluster[promoted["node"]].config.parent / "events.jsonl"
+                assert promoted in [json.loads(line) for line in file.read_text().splitlines()]
+
+        asyncio.run(watch())
+        shown = command(cluster, "log", "--json")
+        assert shown.returncode == 1 and "3 of 4 nodes answered" in shown.stderr
+        codes = {(event["node"], event["code"]) for event in map(json.loads, shown.stdout.splitlines())}
+        assert ("cm1", "started") in codes and any(code == "promoted" for _, code in codes)
+
+
+def test_commands_work_while_no_message_manager_does(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, client_managers=1, copies=1) as cluster:
+        cluster.kill("a1")
+        composite = asyncio.run(run(cluster, "node.status"))
+        assert (composite.expected, composite.answered) == (2, 1)
+        assert composite.missing[0].node == "a1"
