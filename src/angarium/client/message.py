@@ -170,7 +170,7 @@ class Message(msgspec.Struct, gc=False, eq=False):
 
     def _body_as(self, content: str) -> Any:
         if self.content != content:
-            raise Rejected("bad-conversion", f"{self} has a body of content {self.content!r}, not {content!r}")
+            raise Rejected("bad-conversion", f"{self} holds {self.content!r}, not {content!r}: see .value")
         return decode_body(self.body, content)
 
     # -- what else it carries --------------------------------------------------------------------

@@ -141,7 +141,7 @@ class ConsumerWindow:
     def recover(self, unseen: Iterable[Range], outlet: Outlet) -> None:
         """Give back all that is held; what is not `unseen` with a higher redelivery count."""
         if self._recalled is not None or self._committing:
-            raise LocalProtocolError(f"consumer {self.number}: a recovery or commit is not answered yet")
+            raise LocalProtocolError(f"consumer {self.number}: a recovery or commit is not answered yet; await it")
         if not self._was_asked or self.is_closing:  # nothing is held, or it goes back with the close
             outlet.tell(events.Recovered(self.session, self.number))
             return
@@ -386,4 +386,4 @@ def _are_positions(frame: frames.Deliver, count: int) -> bool:
 
 def check_prefetch(prefetch: int) -> None:
     if not 0 <= prefetch <= PREFETCH_MAX:
-        raise LocalProtocolError(f"prefetch {prefetch} is outside 0..{PREFETCH_MAX:,}")
+        raise LocalProtocolError(f"prefetch {prefetch:,} is outside 0..{PREFETCH_MAX:,}; choose one within")

@@ -212,7 +212,7 @@ class SessionWindow:
 
     def _check_taking(self) -> None:
         if self.closes_at is not None:
-            raise LocalProtocolError(f"session {self.number} is closing")
+            raise LocalProtocolError(f"session {self.number} is closing; open another one")
 
     def _check_transacted(self, what: str, wanted: bool) -> TransactionWindow | None:
         if (self._transaction is not None) is not wanted:

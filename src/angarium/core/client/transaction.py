@@ -48,7 +48,7 @@ class TransactionWindow:
         outlet: Outlet,
     ) -> None:
         if self._is_active:
-            raise LocalProtocolError(f"session {self._session}: commit {self._number} is not answered yet")
+            raise LocalProtocolError(f"session {self._session}: commit {self._number} is not answered yet; await it")
         for consumer, ranges in settles:
             consumer.check_held(ranges)
         for consumer, ranges in settles:
