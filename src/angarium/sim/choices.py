@@ -97,7 +97,7 @@ class ChoiceAudit:
 
     def _ended(self, key: ConsumerKey, destination: int, closed: bool) -> None:
         consumer = self._consumers[key]
-        if destination in (0, consumer.place[0]):
+        if destination == consumer.place[0]:  # each of them is told, in its own time
             if closed:
                 self._forget(key)
             elif consumer.away_since is None:

@@ -177,7 +177,7 @@ class Holdings:
 
     def ended(self, session: bytes, destination: int, closed: bool, now: float) -> None:
         for key, facts in [(key, facts) for key, facts in self.consumers.items() if key[0] == session]:
-            if destination in (0, facts.destination):
+            if destination == facts.destination:  # each of them is told, in its own time
                 if closed:
                     self.forget_consumer(key)
                 elif facts.away_since is None:
