@@ -33,16 +33,16 @@ def test_browsing_shows_all_and_takes_nothing(run: Runner, monkeypatch: pytest.M
 
 
 def test_what_arrives_while_browsing_is_not_followed(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(browsing, "PAGE_MESSAGES", 1)
+    monkeypatch.setattr(browsing, "PAGE_MESSAGES", 2)
 
     async def scenario(server: FakeServer, session: angarium.Session) -> None:
-        await session.send_many("orders", [b"0", b"1"])
+        await session.send_many("orders", [b"0", b"1", b"2"])
         count = 0
         async for message in session.browse("orders"):
             await session.send("orders", b"more")
             count += 1
             assert message.body != b"more"
-        assert count == 2
+        assert count == 3
 
     with_session(run, scenario)
 
