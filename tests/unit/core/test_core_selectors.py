@@ -271,3 +271,21 @@ def test_selectors_see_the_message_group_and_the_id_as_the_client_shows_it() -> 
     assert world.consumer(queue, selector="JMSXGroupID IS NULL").bodies == [b"none"]
     identity = format_id(message_id(producer.identity, 3))
     assert world.consumer(queue, selector=f"JMSMessageID = '{identity}'").bodies == [b"b"]
+
+
+@pytest.mark.parametrize("kind", [DestinationKind.QUEUE, DestinationKind.TOPIC])
+def test_header_fields_are_seen_as_soon_as_somebody_asks_for_them(kind: DestinationKind) -> None:
+    """Until then messages show their properties alone; a property is never taken for a header field."""
+    world = World()
+    destination = world.locate("d", kind)
+    red = world.consumer(destination, selector="colour = 'red'")
+    producer = world.producer(destination)
+    false = columns(properties=[{"colour": "red", "JMSType": "order"}, {"colour": "blue", "JMSType": "order"}])
+    producer.publish(b"1", b"2", columns=false)
+    orders = world.consumer(destination, selector="JMSType = 'order'")
+    true = columns(properties=[{"colour": "blue", "JMSType": "x"}], headers=[{"type": "order"}])
+    producer.publish(b"3", b"4", columns=false)
+    producer.publish(b"5", columns=true)
+    assert (red.bodies, orders.bodies) == ([b"1", b"3"], [b"5"])
+    red.close()
+    orders.close()

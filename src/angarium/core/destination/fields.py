@@ -1,7 +1,8 @@
 """A message as a selector sees it: its properties by name, its header fields by their JMS names.
 
 Decoded message by message, and only when something has to look inside. What is not a map is a message without
-properties: it matches what an empty one matches, and is delivered as it is.
+properties: it matches what an empty one matches, and is delivered as it is. Where no selector asks for a header field,
+its properties alone are shown: a dict answers several times as fast.
 """
 from functools import partial
 from typing import Any
@@ -17,10 +18,11 @@ MessageFields = Fields
 class BatchFields:
     """The messages of one batch, each by its index."""
 
-    __slots__ = ("_batch", "_headers", "_last", "_priorities", "_properties")
+    __slots__ = ("_batch", "_headers", "_last", "_priorities", "_properties", "_shows_headers")
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: Batch, *, shows_headers: bool = True) -> None:
         self._batch = batch
+        self._shows_headers = shows_headers
         self._properties = batch.properties()
         self._headers = batch.headers()
         self._priorities = batch.priorities()
@@ -33,7 +35,7 @@ class BatchFields:
 
     def _decoded(self, index: int) -> Fields:
         properties = read_map(self._properties[index]) if self._properties is not None else {}
-        return WithHeaders(properties, partial(self._header, index))
+        return properties if not self._shows_headers else WithHeaders(properties, partial(self._header, index))
 
     def all(self) -> list[Fields]:
         return [self._decoded(index) for index in range(self._batch.count)]

@@ -33,6 +33,11 @@ def compiled(selector: str) -> CompiledSelector | None:
     return None if found is None else compile_selector(found)
 
 
+def reads_headers(selector: str) -> bool:
+    found = parsed(selector)
+    return found is not None and bool(found.header_names)
+
+
 def check_length(selector: str, characters_max: int, what: str) -> None:
     if len(selector) > characters_max:
         reason = (

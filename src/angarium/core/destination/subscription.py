@@ -75,6 +75,7 @@ class Subscription:
         self.locks = Locks()
         self.reading = False
         self.accepts: Callable[[Fields, bytes], bool] | None = None  # by fields and producer; None: everything
+        self.reads_headers = False  # some selector, its own or of a consumer that it ever had, asks for header fields
         self.is_live = False  # what it accepts is offered to it as it arrives; it need not look for it
         self.doom = Doom(self._new_set)
         self.buries = False  # what is doomed goes to the dead message queue; else it is gone

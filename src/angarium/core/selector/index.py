@@ -22,7 +22,7 @@ from angarium.core.selector.compiled import CompiledSelector, compile_selector
 from angarium.core.selector.fields import Fields
 from angarium.core.selector.normal import normal
 from angarium.core.selector.page import BITS_MAX, Branch, Page, branches, numbers_of
-from angarium.core.selector.syntax import Selector
+from angarium.core.selector.syntax import HEADER_NAMES, Selector
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -85,6 +85,10 @@ class SelectorIndex(Generic[Key]):
     def names(self) -> frozenset[str]:
         """Every name that some selector reads: what a message must be able to answer."""
         return frozenset(self._names)
+
+    @property
+    def reads_headers(self) -> bool:
+        return not HEADER_NAMES.isdisjoint(self._names)
 
     def add(self, key: Key, selector: Selector | None) -> None:
         if key in self._selectors:
