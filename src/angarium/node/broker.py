@@ -37,6 +37,8 @@ from angarium.store.durable import DurableStore
 from angarium.store.stream_files import StreamFiles
 
 _log = logging.getLogger("angarium")
+_CLOCK_EVERY_S = 5.0  # between two looks whether the wall clock was set
+_STEP_MS_MIN = 20.0  # less is how it is kept right, and adds up until it counts
 _DRAIN_S_MAX = 2.0
 VERSION = version("angarium")  # looked up in files: once, not for each status
 
@@ -93,8 +95,9 @@ class Broker:
 
     def _managers(self, config: NodeConfig, identity: Identity, wall_ms: float) -> None:
         settings = self._fit(config)
-        wall_ms_at_zero = wall_ms - self._loop.time() * 1000
+        self._wall_ms_at_zero = wall_ms_at_zero = wall_ms - self._loop.time() * 1000
         self._message_manager = MessageManager(config.destination, config.stream, wall_ms_at_zero=wall_ms_at_zero)
+        self._clock_timer = self._loop.call_later(_CLOCK_EVERY_S, self._look_at_clock)
         self._client_manager = ClientManager(
             settings, identity.ids, node=self._name, incarnation=identity.incarnation, wall_ms_at_zero=wall_ms_at_zero
         )
@@ -130,6 +133,7 @@ class Broker:
         self._run_cm(self._client_manager.handle(cm.ShutDown(reason), now=self._loop.time()))
         await self._listener.close(drain_s_max=_DRAIN_S_MAX)
         self._is_stopped = True
+        self._clock_timer.cancel()
         if self._timer is not None:
             self._timer.cancel()
         await self._stream_disk.close()
@@ -171,6 +175,16 @@ class Broker:
             unwritten_bytes=disk.unwritten_bytes, freeing_bytes=disk.freeing_bytes, is_blocked=bool(self._blocked)
         ):
             self._listener.hold(connection, False)
+
+    def _look_at_clock(self) -> None:
+        """Due times and expiries are by the wall clock, timers are not: somebody may have set it."""
+        self._clock_timer = self._loop.call_later(_CLOCK_EVERY_S, self._look_at_clock)
+        now = self._loop.time()
+        at_zero_ms = time.time() * 1000 - now * 1000
+        if abs(stepped_ms := at_zero_ms - self._wall_ms_at_zero) >= _STEP_MS_MIN:
+            self._wall_ms_at_zero = at_zero_ms
+            _log.warning("clock-stepped: the wall clock was set by %+.3f s", stepped_ms / 1000)
+            self._run_mm(self._message_manager.handle(mm.ClockStepped(at_zero_ms), now=now))
 
     def _from_bus(self, envelope: mm.FromSession) -> None:
         self._run_mm(self._message_manager.handle(envelope, now=self._loop.time()))

@@ -4,12 +4,12 @@ from time import process_time
 import msgspec
 import pytest
 
-from angarium.core.destination.events import DelayedRead, DestinationSettings, ReadDelayed
+from angarium.core.destination.events import ClockStepped, DelayedRead, DestinationSettings, ReadDelayed
 from angarium.core.storage import Table
 from angarium.core.wire import frames
 from angarium.core.wire.batch import MessageColumns
 from angarium.core.wire.frames import DestinationKind
-from tests.unit.core.core_manager import World
+from tests.unit.core.core_manager import WALL_MS_AT_ZERO, World
 
 
 def delayed(world: World, *delays_s: float) -> MessageColumns:
@@ -356,3 +356,19 @@ def test_a_purge_leaves_what_is_not_yet_due() -> None:
     assert world.request("destination.purge", name="q").result == {"purged": 1}
     world.advance(6)
     assert world.consumer(queue).bodies == [b"later"]
+
+
+def test_a_clock_that_is_set_forward_or_back_moves_delays_and_expiries() -> None:
+    for step_s, waits_s in ((60.0, 40.0), (-60.0, 160.0)):
+        world = World()
+        queue = world.locate("q")
+        consumer, producer = world.consumer(queue), world.producer(queue)
+        producer.publish(b"later", columns=delayed(world, 100))
+        held = world.locate("unconsumed")
+        expiring = MessageColumns(expiries_ms=[world.wall_ms + 100_000])
+        world.producer(held).publish(b"expires", columns=expiring)
+        world.tell(ClockStepped(WALL_MS_AT_ZERO + step_s * 1000))
+        world.advance(waits_s - 1)
+        assert consumer.bodies == [] and world.describe("unconsumed")["messages"] == 1
+        world.advance(3)
+        assert consumer.bodies == [b"later"] and world.describe("unconsumed")["messages"] == 0

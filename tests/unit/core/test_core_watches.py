@@ -3,7 +3,7 @@ new topic is missed; nobody is held up by somebody's patterns.
 Method: whole nodes without sockets, in virtual time."""
 import pytest
 
-from angarium.core.destination.directory import COST_MAX
+from angarium.core.destination.directory import COST_MAX, OUTDATED_MAX
 from angarium.core.destination.events import DestinationSettings
 from angarium.core.session.events import SessionSettings
 from angarium.core.wire import frames
@@ -141,3 +141,15 @@ def test_a_costly_pattern_is_matched_in_small_portions() -> None:
         ticks += 1
     cost = next(iter(directory._entries.values())).pattern.cost
     assert ticks >= 100 * cost // (COST_MAX + cost) > 1
+
+
+def test_watches_that_are_closed_again_at_once_leave_nothing_to_do() -> None:
+    node = Node()
+    client = node.connect_with_session()
+    create(client, "orders.eu")
+    client.send(frames.Watch(1, "orders.*", PatternSyntax.GLOB, TOPIC))
+    for _ in range(1_000):
+        client.send(frames.Watch(2, "*.eu", PatternSyntax.GLOB, TOPIC), frames.WatchClose(2))
+    assert len(node.world.manager._directory._work) <= 2 * 2 + OUTDATED_MAX + 1
+    node.advance(1.0)
+    assert found(client, created=False) == ["orders.eu"]

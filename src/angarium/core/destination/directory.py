@@ -20,6 +20,7 @@ from angarium.core.wire.frames import DestinationKind, PatternSyntax
 
 COST_MAX = 3_000  # of one portion, in instructions of compiled patterns: 1 ms as a rule, 15 ms at worst
 NAMES_MAX = 500  # in one frame
+OUTDATED_MAX = 100  # of what is to be done, for watches and destinations that are gone; past it they are dropped
 PAUSE_S = 0.001  # between two portions: whatever else waits is done
 
 WatchKey = tuple[bytes, int]  # session, the client's number
@@ -130,6 +131,14 @@ class Directory:
         if not self._work:
             self._due = now
         self._work.append(work)
+        # For each watch and for each destination there is one at most, but for those that are gone.
+        if len(self._work) > 2 * (len(self._watches) + len(self._destinations)) + OUTDATED_MAX:
+            self._work = deque(work for work in self._work if self._is_wanted(work))
+
+    def _is_wanted(self, work: Work) -> bool:
+        if work.watch is not None:
+            return self._is_known(work.watch)
+        return bool(self._entries) and work.identities[0] in self._destinations
 
     def deadline(self) -> float | None:
         return self._due if self._work else None

@@ -70,12 +70,18 @@ class SettingsChanged(msgspec.Struct, frozen=True):
     stream: StreamSettings
 
 
+class ClockStepped(msgspec.Struct, frozen=True):
+    """The wall clock was set: what it shows is from now on this, and the milliseconds of `now`."""
+
+    wall_ms_at_zero: float
+
+
 class Tick(msgspec.Struct, frozen=True): ...
 
 
 Event = (
-    FromSession | Written | BatchesRead | WritesBlocked | WritesUnblocked | SettingsChanged | Tick | FileEvent
-    | DelayedRead
+    FromSession | Written | BatchesRead | WritesBlocked | WritesUnblocked | SettingsChanged | ClockStepped | Tick
+    | FileEvent | DelayedRead
 )  # fmt: skip
 
 # -- commands --------------------------------------------------------------------------------------

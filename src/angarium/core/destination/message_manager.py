@@ -14,6 +14,7 @@ from angarium.core.destination.destination import Destination
 from angarium.core.destination.directory import Directory
 from angarium.core.destination.events import (
     BatchesRead,
+    ClockStepped,
     Command,
     DelayedRead,
     DestinationSettings,
@@ -172,6 +173,12 @@ class MessageManager:
                 return self._blocking.disk("")
             case SettingsChanged(settings, streams):
                 return self._change_settings(settings, streams)
+            case ClockStepped(wall_ms_at_zero):
+                self._wall_ms_at_zero = self.transactions.wall_ms_at_zero = wall_ms_at_zero
+                for destination in self.destinations.values():
+                    destination.state.wall_ms_at_zero = wall_ms_at_zero
+                self._sweeper.clock_stepped(now)
+                return []
             case Tick():
                 commands: list[Command] = list(self.streams.tick(now))
                 for destination in list(self._timed.values()):

@@ -54,17 +54,17 @@ class DestinationState:
         self.read_token = read_token
         self.write_token = write_token
         self.streams = streams
-        self._wall_ms_at_zero = wall_ms_at_zero
+        self.wall_ms_at_zero = wall_ms_at_zero
 
     @property
     def is_queue(self) -> bool:
         return self.record.kind == DestinationKind.QUEUE
 
     def wall_ms(self, now: float) -> int:
-        return int(self._wall_ms_at_zero + now * 1000)
+        return int(self.wall_ms_at_zero + now * 1000)
 
     def monotonic(self, wall_ms: int) -> float:
-        return (wall_ms - self._wall_ms_at_zero) / 1000
+        return (wall_ms - self.wall_ms_at_zero) / 1000
 
     # -- writes --------------------------------------------------------------------------------------
 

@@ -48,6 +48,12 @@ class Sweeper:
             self._scheduled[identity] = at
             heappush(self._due, (at, identity))
 
+    def clock_stepped(self, now: float) -> None:
+        """All that was foreseen comes at another time."""
+        self._due, self._scheduled = [], {}
+        for destination in self._destinations.values():
+            self.note(destination, now)
+
     def deadline(self) -> float | None:
         if self._is_reading:
             return None

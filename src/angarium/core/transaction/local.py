@@ -40,7 +40,7 @@ class Transactions:
         self._group = group
         self._destinations = destinations
         self._write = write
-        self._wall_ms_at_zero = wall_ms_at_zero
+        self.wall_ms_at_zero = wall_ms_at_zero
         self.numbers = CommitNumbers(sessions_max=sessions_max)
         self.decisions = Decisions(
             group, write, decisions_max=settings.decisions_max, in_doubt_s=settings.in_doubt_s
@@ -82,7 +82,7 @@ class Transactions:
             return [ToSession(session, self._committed(session, frame))]
         if isinstance(frame, frames.TransactionCommit):
             return self.commit(session, frame, payload, now=now)
-        return self.participant.prepare(session, frame, payload, int(self._wall_ms_at_zero + now * 1000), now)
+        return self.participant.prepare(session, frame, payload, int(self.wall_ms_at_zero + now * 1000), now)
 
     def _committed(self, session: bytes, frame: Asked) -> frames.Committed | frames.CommitFinal:
         """With others that take part this is no answer for the client: they have to hear of it first."""
