@@ -12,6 +12,7 @@ from angarium.core.session.events import (
     ConnectionStalled,
     FramesReceived,
     FromBus,
+    GroupLost,
     InputRefused,
     SendFrame,
     SessionSettings,
@@ -234,3 +235,23 @@ def test_a_session_that_moves_to_a_stalled_connection_is_passed_over() -> None:
     assert second.bodies == []
     node.tell(ConnectionStalled(second.connection, False))
     assert second.bodies == [b"a"]
+
+
+def test_sessions_that_go_on_here_are_reported_once_a_second_and_not_those_that_never_left() -> None:
+    node = Node()
+    first = node.connect_with_session()
+    identity = first.identity
+    first.lose()
+    again = node.connect()
+    again.open_session(identity=identity)
+    for number in range(2, 5):
+        again.open_session(session=number, identity=bytes([number]) * 16)
+    again.open_producer("q")
+    node.tell(GroupLost(0))
+    assert again.received(frames.SessionDetached)
+    again.open_session(identity=identity)
+    resumed = [report.text for report in node.reports if report.code == "session-resumed"]
+    assert len(resumed) == 1 and resumed[0].startswith("1 sessions go on here")
+    node.advance(2.0)
+    again.open_session(session=9, identity=b"9" * 16)
+    assert node.reports[-1].text.startswith("4 sessions go on here")

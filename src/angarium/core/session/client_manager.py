@@ -327,11 +327,11 @@ class ClientManager:
         if not 0 <= frame.turn <= TURN_MAX:
             raise RemoteProtocolError("bad-frame", f"turn {frame.turn} of a session: 0 to {TURN_MAX:,}")
         commands = self._take_over(identity) if identity in self._sessions else []
-        self._detached.take(connection.number, number)
+        was_here = self._detached.take(connection.number, number) is not None
         if (elsewhere := self._detached.find(identity)) is not None:
             self._detached.take(elsewhere.connection, elsewhere.number)
             commands.append(_taken(elsewhere.connection, elsewhere.number, identity))
-        if identity and not commands:  # it was cut off, or is with another client manager no more
+        if identity and not commands and not was_here:  # it was cut off, or is with another client manager no more
             text = f"the last {format_id(identity)} of client {connection.client!r} at {connection.peer}"
             commands += self._resumed.report("sessions go on here", text, now=self._now)
         session = self._add_session(connection, number, identity or self._ids.next())
