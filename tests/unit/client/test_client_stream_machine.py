@@ -232,3 +232,17 @@ def test_the_reader_of_a_closed_consumer_ends() -> None:
     client.say(frames.ConsumerClosed(1))
     ended = [item for item in client.told if isinstance(item, stream_events.ReaderEnded)]
     assert [item.code for item in ended] == ["not-held"]
+
+
+def test_a_session_that_is_closing_says_nothing_more_of_its_streams() -> None:
+    """Once: the stream was closed behind its session, which is a violation, and the broker hung up."""
+    client = Client()
+    client.open()
+    client.put(1, last=True)
+    client.say(frames.StreamStored(1, 1, 4))
+    client.do(events.CloseSession(1, 10.0))
+    assert client.sent[-1][0] == frames.SessionClose()
+    client.do(stream_events.CloseStream(1, 1))
+    assert client.sent[-1][0] == frames.SessionClose()
+    client.say(frames.StreamStored(1, 1, 5))  # was on its way
+    client.say(frames.SessionClosed("", ""))

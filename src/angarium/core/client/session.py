@@ -363,6 +363,7 @@ class SessionWindow:
         if self._is_drained():
             self._is_close_sent = True
             outlet.send(self.number, frames.SessionClose())
+            self._streams.ended(outlet)  # nothing more may be said in the session, and the broker closes them with it
 
     def _end(self, code: str, reason: str, outlet: Outlet) -> None:
         self.is_ended = True
