@@ -59,3 +59,15 @@ def test_all_nodes_stop_and_start_again_with_everything(tmp_path: Path) -> None:
         assert cluster.local.stop(), "every node ends with 0"
         cluster.local.start()
         assert asyncio.run(receive()) == [b"%d" % n for n in range(1_000)]
+
+
+def test_a_node_of_a_cluster_is_not_started_as_a_broker_alone(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    lines = ['name = "orders"', 'secret = "sixteen characters"', 'voters = ["a=127.0.0.1:4570"]', 'groups = ["a: a"]']
+    file.write_text("\n".join(["[cluster]", *lines, ""]))
+    started = subprocess.run(
+        [sys.executable, "-m", "angarium.cli.main", "up", "--config", str(file), "--data", str(tmp_path / "data")],
+        capture_output=True, text=True, check=False, timeout=WAIT_S,
+    )  # fmt: skip
+    assert started.returncode == 1 and "start this with `node`" in started.stderr
+    assert not (tmp_path / "data").exists()

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import uvloop
 
-from angarium.core.errors import Unavailable
+from angarium.core.errors import ConfigError, Unavailable
 from angarium.node.broker import VERSION, Broker, ReadyInfo
 from angarium.node.config import NodeConfig
 from angarium.node.event_log import EventLog, event_file
@@ -29,6 +29,10 @@ def run_node(
     config: NodeConfig, on_ready: Callable[[ReadyInfo], None], sources: Mapping[str, str] = MappingProxyType({})
 ) -> int:
     """Run until SIGINT or SIGTERM; the exit status. Raises AngariumError if the node cannot start."""
+    if config.cluster.name:
+        raise ConfigError(
+            f"cluster.name is {config.cluster.name!r}: a broker alone would keep no copies; start this with `node`"
+        )
     name = config.node.name or socket.gethostname()
     check_places(config.node)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
