@@ -13,7 +13,8 @@ from angarium.sim.world import Failure, Outcome, run_seed
 
 CHUNK = 5
 SEEDS = 60
-FOUND = (129, 148)  # queues that held more than their limit after a start
+# Queues that held more than their limit after a start; deliveries before the commit that they follow was answered.
+FOUND = (129, 148, 323, 362, 499)
 
 
 @pytest.mark.parametrize("seeds", [*(range(first, first + CHUNK) for first in range(0, SEEDS, CHUNK)), FOUND])

@@ -132,11 +132,12 @@ class RotatingFile:
         for younger, older in reversed(list(pairwise(names))):
             if younger.exists():
                 younger.replace(older)
-        self._file.close()
+        self.close()
         self._file = _opened(self._path, "wb")
 
     def close(self) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # what a full disk did not take is lost, and a node ends all the same
+            self._file.close()
 
 
 def _opened(path: Path, mode: Literal["ab", "wb"]) -> BufferedWriter:

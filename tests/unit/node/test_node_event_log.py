@@ -288,3 +288,10 @@ def test_it_may_be_turned_off() -> None:
     log.note("info", "event", "x")
     assert log.take(10) == []
     log.close()
+
+
+def test_a_full_disk_keeps_nobody_from_ending() -> None:
+    file = RotatingFile(Path("/dev/full"), bytes_max=1_000, files_max=3)
+    with pytest.raises(OSError, match="No space left"):
+        file.write(["x"])
+    file.close()

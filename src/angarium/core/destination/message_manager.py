@@ -396,10 +396,12 @@ class MessageManager:
             self.node_limits.note(destination)
             if pending.moved or pending.held_ms is not None:
                 self._note_deadline(destination)
-        for other in pending.others:
-            commands += self._written(other, now)
-        if destination is None:  # a commit: whoever has to wait with the next one is told before
+        following = [command for other in pending.others for command in self._written(other, now)]
+        if destination is None:  # a commit: whoever has to wait with the next one is told before, all else comes after
+            commands += [command for command in following if _is_flow(command)]
             commands += pending.answers
+            following = [command for command in following if not _is_flow(command)]
+        commands += following
         if pending.follows is not None:
             commands += pending.follows(now)
         return [*commands, *self.streams.delete(pending.gone)]
@@ -411,3 +413,7 @@ class MessageManager:
                 assert lane.base <= max(lane.first, lane.readable) <= lane.next < lane.end
             for subscription in destination.subscriptions:
                 subscription.check(destination.log)
+
+
+def _is_flow(command: Command) -> bool:
+    return isinstance(command, ToSession) and isinstance(command.frame, frames.Block | frames.Unblock)
