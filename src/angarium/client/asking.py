@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from angarium.client.browsing import Browser
 from angarium.client.destination import Destination, Queue, Topic, name_of, resolve
-from angarium.client.stream_desk import StreamDesk
+from angarium.client.session_part import SessionPart
 from angarium.client.stream_reading import IncomingStream
 from angarium.core.names import check_name
 
@@ -12,13 +12,8 @@ if TYPE_CHECKING:
     from angarium.client.connection import Connection
 
 
-class Asking:
-    streams: StreamDesk
+class Asking(SessionPart):
     _connection: "Connection"
-
-    def check_usable(self) -> None:
-        """Raise why the session takes no more requests, if so."""
-        raise NotImplementedError
 
     def browse(
         self, destination: Destination, selector: str = "", *, browser_type: type[Browser] = Browser

@@ -1,7 +1,6 @@
 """The sending half of a session."""
 import asyncio
 import time
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Callable, Iterable
 from typing import Unpack
 
@@ -9,7 +8,7 @@ from angarium.client.buffer import SendBuffer, SendCommand
 from angarium.client.destination import Destination, name_of
 from angarium.client.fields import Body, MessageFields, encode_body, make_options
 from angarium.client.sending import Sending
-from angarium.client.stream_desk import StreamDesk
+from angarium.client.session_part import SessionPart
 from angarium.client.stream_sending import Source, StreamContext
 from angarium.core.client.gathered import MESSAGE_COST, Options
 from angarium.core.errors import Unavailable
@@ -17,13 +16,7 @@ from angarium.core.errors import Unavailable
 _TURN_MESSAGES = 1_024  # sent by `send_many` before others may run
 
 
-class Sends(ABC):
-    streams: StreamDesk
-
-    @abstractmethod
-    def check_usable(self) -> None:
-        """Raise why the session takes no more requests, if so."""
-
+class Sends(SessionPart):
     def __init__(self, buffer: SendBuffer) -> None:
         self._buffer = buffer
         self._outboxes = buffer.outboxes

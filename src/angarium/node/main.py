@@ -89,9 +89,8 @@ async def _serve(live: LiveConfig, name: str, events: EventLog, on_ready: Callab
         _log.critical("node-failed: %r", broker.failure.exception(), exc_info=broker.failure.exception())
         return 70
     _log.info("stopping: finishing what is under way")
-    with contextlib.suppress(NotImplementedError):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)  # a second Ctrl-C ends at once
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.remove_signal_handler(number)  # a second Ctrl-C ends at once
     written = await broker.stop("the node is shutting down")
     if not written:
         _log.error("stopped-unwritten: the disk would not take some writes; none of them was confirmed")

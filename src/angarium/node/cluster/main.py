@@ -1,6 +1,5 @@
 """Running one node of a cluster in the foreground: from configuration to a clean stop."""
 import asyncio
-import contextlib
 import gc
 import logging
 import signal
@@ -72,9 +71,8 @@ async def _serve(live: LiveConfig, name: str, events: EventLog, on_ready: Callab
         _log.critical("node-failed: %r", failure, exc_info=failure)
         return 70
     _log.info("stopping: finishing what is under way")
-    with contextlib.suppress(NotImplementedError):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)  # a second Ctrl-C ends at once
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.remove_signal_handler(number)  # a second Ctrl-C ends at once
     written = await node.stop()
     if not written:
         _log.error("stopped-unwritten: the disk would not take some writes; none of them was confirmed")
