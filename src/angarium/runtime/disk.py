@@ -74,9 +74,10 @@ class Disk:
         self._settings = settings
         self._written, self._read, self._delayed = written, read, delayed
         self._blocked = blocked
-        self._threads = LoopThreads(failed)
+        self._failed = failed
+        self._threads = LoopThreads(self._broke)
         self._loop = asyncio.get_running_loop()
-        self._writes: queue.SimpleQueue[list[_Queued]] = queue.SimpleQueue()
+        self._writes: queue.SimpleQueue[list[_Queued] | None] = queue.SimpleQueue()
         self._patient: list[_Queued] = []  # not yet handed to the writer: waking it costs more than their writing
         self._patient_bytes = 0
         self._patience: asyncio.TimerHandle | None = None
@@ -84,6 +85,7 @@ class Disk:
         self._postponed: deque[Read] = deque()  # to a later turn of the loop
         self._turn_batches = self._turn_bytes = 0  # answered since the last turn that was waited for
         self._stopping = False
+        self._finished = asyncio.Event()  # while stopping: nothing is unwritten, or nothing more can be written
         self._group_bytes_max = min(settings.group_bytes_target, store.group_bytes_max)
         self._threads.start(self._write_loop, "disk-writer")
         self._threads.start(self._read_loop, "disk-reader")
@@ -141,9 +143,13 @@ class Disk:
         self._reads.put(read)
 
     async def close(self) -> bool:
-        """Finish what is queued; False if the store would not take it (its producers were never confirmed)."""
+        """Finish what is queued, and what is written because of it; False if the store would not take it (its
+        producers were never confirmed)."""
         self._stopping = True
         self._hand_over()
+        if self.unwritten_bytes:
+            await self._finished.wait()
+        self._writes.put(None)
         self._reads.put(None)
         await self._threads.joined()
         return self.unwritten_bytes == 0
@@ -152,6 +158,12 @@ class Disk:
         self.unwritten_bytes -= size_bytes
         self.freeing_bytes -= freeing_bytes
         self._written(tokens)
+        if self._stopping and not self.unwritten_bytes:
+            self._finished.set()
+
+    def _broke(self, error: BaseException) -> None:
+        self._finished.set()
+        self._failed(error)
 
     # -- in the threads --------------------------------------------------------------------------------
 
@@ -161,12 +173,11 @@ class Disk:
         sealed = True
         while True:
             if blocked:
-                self._take(waiting, self._settings.retry_after_s)
+                is_last = self._take(waiting, 0.0 if self._stopping else self._settings.retry_after_s)
             elif waiting:
-                self._take(waiting, 0.0)
+                is_last = self._take(waiting, 0.0)
             else:
-                idle_s = 0.0 if self._stopping else self._settings.seal_after_s
-                self._take(waiting, None if sealed and not self._stopping else idle_s)
+                is_last = self._take(waiting, None if sealed else self._settings.seal_after_s)
             if not waiting:
                 if not sealed:
                     self._seal()
@@ -174,7 +185,7 @@ class Disk:
                 if blocked and self._has_room():
                     blocked = False
                     self._threads.call(self._blocked, "")
-                if self._stopping:
+                if is_last:
                     return
                 continue
             try:
@@ -190,16 +201,20 @@ class Disk:
                 self._commit_freeing(waiting)
                 sealed = False
                 if self._stopping:
+                    self._threads.call(self._finished.set)
                     return
 
-    def _take(self, waiting: deque[_Queued], timeout_s: float | None) -> None:
-        """Move what has queued up to `waiting`, after waiting for something if a time is given (None: for ever)."""
+    def _take(self, waiting: deque[_Queued], timeout_s: float | None) -> bool:
+        """Move what has queued up to `waiting`, after waiting for something if a time is given (None: for ever).
+        True: nothing will come any more."""
         try:
-            waiting += self._writes.get(timeout_s != 0.0, timeout_s)
-            while True:
-                waiting += self._writes.get_nowait()
+            taken = self._writes.get(timeout_s != 0.0, timeout_s)
+            while taken is not None:
+                waiting += taken
+                taken = self._writes.get_nowait()
         except queue.Empty:
-            return
+            return False
+        return True
 
     def _commit_waiting(self, waiting: deque[_Queued]) -> None:
         """One group: as many writes as fit, in order. They leave `waiting` only once they are durable."""
