@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from angarium.client.message import Message
 
 PRESENT_S_MAX = 1.0  # for the answer, and for what has to be read from disk first
+ASK_AGAIN_S = 0.002
 
 
 async def receive_present(connection: "Connection", consumer: "Consumer", max: int) -> "list[Message]":
@@ -31,14 +32,19 @@ async def time_for_present_s(connection: "Connection", consumer: "Consumer") -> 
     try:
         async with asyncio.timeout_at(deadline):
             await consumer.opened()
-            answer = await connection.request("destination.explain", {"name": consumer.destination})
+            codes = await _codes(connection, consumer)
+            while "no-credit" in codes and consumer.is_empty:  # the consumer has granted some: it is on its way
+                await asyncio.sleep(ASK_AGAIN_S)
+                codes = await _codes(connection, consumer)
     except (TimeoutError, AngariumError):  # what the consumer was refused with, it says itself
         return 0.0
-    return max(0.0, deadline - loop.time()) if _is_delivering(answer.result) else 0.0
+    return max(0.0, deadline - loop.time()) if "delivering" in codes else 0.0
 
 
-def _is_delivering(explanation: Any) -> bool:
-    if not isinstance(explanation, dict):
-        return False
-    told = [explanation, *explanation.get("subscriptions", [])]  # of a topic, one of them is ours
-    return any(each.get("code") == "delivering" for each in told)
+async def _codes(connection: "Connection", consumer: "Consumer") -> set[str]:
+    """Why the queue has not given more, or a topic's subscriptions: one of them is ours."""
+    answer = await connection.request("destination.explain", {"name": consumer.destination})
+    told: Any = answer.result
+    if told["kind"] == "queue":
+        return {told["code"]}
+    return {each["code"] for each in told["subscriptions"]} - {"no-credit"}  # of others

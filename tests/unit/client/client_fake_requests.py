@@ -28,7 +28,10 @@ def on_request(peer: "FakePeer", frame: frames.Request) -> None:
             peer.send(0, frames.Reply(frame.number, code, reason, {}))
         case "destination.explain":
             waiting = any(subscription.waiting for subscription in broker.log(arguments["name"]).subscriptions.values())
-            answer({"name": arguments["name"], "code": "delivering" if waiting else "held"})
+            consumers = [each for session in peer.sessions.values() for each in session.consumers.values()]
+            has_credit = any(each.limit > each.delivered for each in consumers)
+            code = ("delivering" if has_credit else "no-credit") if waiting else "held"
+            answer({"name": arguments["name"], "kind": "queue", "code": code})
         case "destination.browse":
             answer(*_browsed(broker.log(arguments["name"]), arguments))
         case "silence":

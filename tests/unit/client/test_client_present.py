@@ -8,6 +8,9 @@ import pytest
 import angarium
 from angarium.client import receiver
 from angarium.client.present import PRESENT_S_MAX
+from angarium.core.wire import frames
+from angarium.core.wire.codec import Received
+from tests.unit.client.client_fake_broker import FakePeer
 from tests.unit.client.client_fake_server import FakeServer, serving
 from tests.unit.client.client_running import Runner, with_session
 
@@ -23,6 +26,35 @@ def test_a_fresh_consumer_gives_what_is_there_without_waiting(run: Runner) -> No
         assert await consumer.receive(0) is None
         other = session.consume("orders")
         assert await other.receive_batch(10, 0) == []
+
+    with_session(run, scenario)
+
+
+def test_a_question_that_overtakes_what_was_granted_is_asked_again(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker may answer a request before it handles frames of the same client that came first."""
+    receive, late, overtaken = FakePeer.receive, list[Received](), list[Received]()
+
+    def receive_credits_late(peer: FakePeer, received: Received) -> None:
+        if isinstance(received.frame, frames.Credit):
+            late.append(received)
+            return
+        if isinstance(received.frame, frames.Request):
+            for credit in overtaken:
+                receive(peer, credit)
+            overtaken[:], late[:] = late, []
+        receive(peer, received)
+
+    monkeypatch.setattr(FakePeer, "receive", receive_credits_late)
+
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        await session.send_many("orders", [b"0", b"1", b"2"])
+        for expected in (b"0", b"1", b"2"):
+            message = await session.receive("orders", 0)
+            assert message is not None and message.body == expected
+            message.settle()
+        assert await session.receive("orders", 0) is None
 
     with_session(run, scenario)
 

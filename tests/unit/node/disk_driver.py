@@ -110,6 +110,7 @@ class Driver:
         self.read: list[BatchesRead] = []
         self.delayed: list[DelayedRead] = []
         self.failures: list[BaseException] = []
+        self.on_written: Callable[[list[int]], None] = lambda tokens: None
         self._changed = asyncio.Event()
         self.disk = Disk(
             store, settings, written=self._written, read=self._noted(self.read.append),
@@ -127,6 +128,7 @@ class Driver:
     def _written(self, tokens: list[int]) -> None:
         self.calls.append(tokens)
         self.written += tokens
+        self.on_written(tokens)
         self._changed.set()
 
     async def until(self, reached: Callable[[], bool]) -> None:

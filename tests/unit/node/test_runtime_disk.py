@@ -235,6 +235,23 @@ def test_closing_finishes_what_is_queued() -> None:
     drive(script, HeldStore())
 
 
+# Once: the writer saw an empty queue, ended, and left what was written in answer to its last completion.
+def test_closing_finishes_what_follows_from_what_it_finishes() -> None:
+    async def script(driver: Driver) -> None:
+        def write_next(tokens: list[int]) -> None:
+            if tokens[-1] < 200:
+                driver.disk.write(write(tokens[-1] + 1))
+
+        driver.on_written = write_next
+        driver.store.let_go()
+        driver.disk.write(write(1))
+        assert await driver.close()
+        assert driver.written == list(range(1, 201))
+        assert driver.disk.unwritten_bytes == 0
+
+    drive(script, HeldStore())
+
+
 def test_closing_an_idle_disk_is_quick_and_true() -> None:
     async def script(driver: Driver) -> None:
         assert await driver.close()
