@@ -19,6 +19,7 @@ from angarium.cli import (
     log,
     node,
     output,
+    pipeline,
     receiving,
     sending,
 )
@@ -35,6 +36,7 @@ app = typer.Typer(
 topic_app = typer.Typer(help="Follow topics.", no_args_is_help=True)
 dead_app = typer.Typer(help="Look after dead messages: what could not be delivered.", no_args_is_help=True)
 cluster_app = typer.Typer(help="Run a cluster, and look after its nodes.", no_args_is_help=True)
+pipeline_app = typer.Typer(help="Archive, replay, audit and measure messages with Spark.", no_args_is_help=True)
 config_app = typer.Typer(help="Check, show and change a broker's settings.", no_args_is_help=True)
 
 app.command()(node.up)
@@ -69,10 +71,12 @@ config_app.command()(node.show)
 config_app.command()(configuration.get)
 config_app.command(name="set", context_settings={"ignore_unknown_options": True})(configuration.set_value)
 config_app.command()(configuration.unset)
+pipeline_app.command()(pipeline.archive)
 app.add_typer(topic_app, name="topic")
 app.add_typer(dead_app, name="dmq")
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(config_app, name="config")
+app.add_typer(pipeline_app, name="pipeline")
 
 
 def _version(wanted: bool) -> None:

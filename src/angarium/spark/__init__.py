@@ -9,5 +9,6 @@
     columns    batches as columns
     source     what Spark calls
 
-Install it with `pip install 'angarium[spark]'`. Nothing else of Angarium imports this package.
+Install it with `pip install 'angarium[spark]'`. Of Angarium only the command
+line imports this package, for `angarium pipeline` (`pipelines`).
 """

@@ -1,0 +1,129 @@
+"""`angarium pipeline`: what Spark does with messages, as commands. Each may be ended at any time, and run again."""
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from angarium.cli import failure, options, output
+from angarium.cli.failure import Failure
+from angarium.cli.pipeline_settings import PipelineSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", exists=True, dir_okay=False,
+                 help="TOML with a table for the pipeline; options that are given win."),
+]  # fmt: skip
+Master = Annotated[
+    str | None, typer.Option(metavar="MASTER", show_default="local[*]", help="Spark's master: spark://HOST:PORT, …")
+]
+Destinations = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[DESTINATION]...", show_default=False, autocompletion=options.complete_destination,
+                   help="Names and globs: orders, 'prices.*'."),
+]  # fmt: skip
+
+
+@contextmanager
+def spark_for(name: str, settings: PipelineSettings, master: str | None) -> Iterator["SparkSession"]:
+    try:
+        from angarium.spark.pipelines.session import spark_session
+    except ModuleNotFoundError as error:
+        raise Failure(f"{error.name} is not installed: pip install 'angarium[spark]'") from None
+    with spark_session(name, master or settings.master, settings.spark) as spark:
+        yield spark
+
+
+@contextmanager
+def watched(label: str) -> Iterator[Callable[[int, int], None]]:
+    """How far it is: a bar for a person; nothing in a pipe."""
+    watches: list[output.Watch] = []
+
+    def tell(done: int, total: int) -> None:
+        if not watches:
+            watches.append(output.Watch(label, total))
+        watches[0].advance(done - watches[0].done)
+
+    try:
+        yield tell
+    finally:
+        for watch in watches:
+            watch.__exit__(None, None, None)
+
+
+def archive(
+    destinations: Destinations = None,
+    to: Annotated[Path | None, typer.Option(metavar="DIRECTORY", help="Where the archive is, or will be.")] = None,
+    messages_per_step: Annotated[
+        int | None, typer.Option(min=1, metavar="N", show_default="2000000", help="Between two notes of how far it is.")
+    ] = None,
+    allow_gaps: Annotated[
+        bool | None,
+        typer.Option("--allow-gaps/--no-allow-gaps", show_default="no", help="Go on without what is gone already."),
+    ] = None,
+    compact: Annotated[
+        bool | None, typer.Option("--compact/--no-compact", show_default="yes", help="Put small files together.")
+    ] = None,
+    config: Config = None,
+    master: Master = None,
+    address: options.Address = [],  # noqa: B006
+    as_json: options.Json = False,
+) -> None:
+    """Archive destinations as Parquet: by destination and day, every message once.
+
+    It archives what there is when it starts, and goes on from there the next time. It may be ended at any time.
+
+        angarium pipeline archive orders 'prices.*' --to /srv/archive
+
+    Or with a file, for a run that is repeated:
+
+        [archive]
+        destinations = ["orders", "prices.*"]
+        to = "/srv/archive"
+    """
+    given = {
+        "destinations": destinations, "to": None if to is None else str(to), "messages_per_step": messages_per_step,
+        "allow_gaps": allow_gaps, "compact": compact,
+    }  # fmt: skip
+    kinds = {"destinations": list, "to": str, "messages_per_step": int, "allow_gaps": bool, "compact": bool}
+    settings = PipelineSettings("archive", config, given, kinds)
+    target = Path(settings.required("to", "--to")).absolute()
+    names = tuple(settings.required("destinations", "DESTINATION"))
+    with spark_for("archive", settings, master) as spark, watched("archiving") as progress:
+        from angarium.spark.pipelines import archive as pipeline
+
+        result = pipeline.archive(
+            spark,
+            pipeline.ArchiveSettings(
+                address=settings.addresses(address),
+                destinations=names,
+                to=target,
+                messages_per_step=settings.get("messages_per_step", pipeline.MESSAGES_PER_STEP),
+                allow_gaps=settings.get("allow_gaps", False),
+                compact=settings.get("compact", True),
+            ),
+            progress,
+        )
+        told = pipeline.summary(result)
+    if as_json:
+        output.write_json(told)
+    else:
+        _show_archive(target, told)
+
+
+def _show_archive(target: Path, told: dict[str, Any]) -> None:
+    rows = [(name, f"{count:,}") for name, count in sorted(told["archived"].items())]
+    if rows:
+        output.write_table(("destination", "archived"), rows)
+    for gap in told["gaps"]:
+        failure.say(f"gone before it was archived: {gap}")
+    if told["bodies_elsewhere"]:
+        count = failure.plural(told["bodies_elsewhere"], "message")
+        failure.say(f"{count} sent as streams: archived without their bodies")
+    new = failure.plural(sum(told["archived"].values()), "message")
+    held = f"{failure.plural(told['rows'], 'message')} in {failure.plural(told['files'], 'file')}"
+    failure.say(f"{new} archived; {target} has {held}, {output.human_bytes(told['bytes'])}")

@@ -1,0 +1,75 @@
+"""Settings of a pipeline: a few lines of TOML for a run that is repeated, and options above them.
+
+    address = "angarium://broker1,angarium://broker2"
+
+    [archive]
+    destinations = ["orders", "prices.*"]
+    to = "/srv/archive"
+
+    [spark]                                # any setting of Spark, and `master`
+    master = "spark://host:7077"
+    "spark.executor.memory" = "4g"
+
+Keys are the names of options, with underscores. Unknown keys are errors.
+"""
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from angarium.cli import options
+from angarium.core.errors import ConfigError
+
+PIPELINES = ("archive", "audit", "replay", "traffic")
+
+
+class PipelineSettings:
+    def __init__(self, pipeline: str, config: Path | None, given: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
+        """`kinds`: what each key of this pipeline is: str, int, float, bool, or list for texts."""
+        told = _read(config) if config is not None else {}
+        self._where = f"{config}: [{pipeline}]"
+        self._values = self._checked(told.get(pipeline, {}), kinds)
+        self._values |= {key: value for key, value in given.items() if value not in (None, [])}
+        self._address = told.get("address", "")
+        spark = {str(key): str(value) for key, value in told.get("spark", {}).items()}
+        self.master = spark.pop("master", "")
+        self.spark = spark
+
+    def _checked(self, table: Mapping[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
+        for key, value in table.items():
+            if key not in kinds:
+                raise ConfigError(f"{self._where}: unknown key {key!r}; there are {', '.join(kinds)}")
+            kind = kinds[key]
+            texts = isinstance(value, list) and all(isinstance(each, str) for each in value)
+            right = texts if kind is list else isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+            if not right and not (kind is float and isinstance(value, int) and not isinstance(value, bool)):
+                wanted = "a list of texts" if kind is list else kind.__name__
+                raise ConfigError(f"{self._where}: {key} = {value!r}: it is {wanted}")
+        return dict(table)
+
+    def get(self, key: str, default: Any) -> Any:
+        return self._values.get(key, default)
+
+    def required(self, key: str, option: str) -> Any:
+        if key not in self._values:
+            raise ConfigError(f"{option} is missing: give it, or {key!r} in the file of --config")
+        return self._values[key]
+
+    def addresses(self, given: list[str]) -> tuple[str, ...]:
+        return tuple(options.split_addresses(given or [self._address]))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        told = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    for key, value in told.items():
+        if key == "address":
+            if not isinstance(value, str):
+                raise ConfigError(f"{path}: address = {value!r}: it is a text; several are separated by commas")
+        elif key not in (*PIPELINES, "spark"):
+            raise ConfigError(f"{path}: unknown key {key!r}; there are address, {', '.join(PIPELINES)}, spark")
+        elif not isinstance(value, dict):
+            raise ConfigError(f"{path}: {key} is a table: [{key}]")
+    return told
