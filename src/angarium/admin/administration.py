@@ -22,7 +22,7 @@ from angarium.admin.model import (
     Purged,
     convert,
 )
-from angarium.core.errors import RemoteProtocolError
+from angarium.core.errors import Rejected, RemoteProtocolError
 from angarium.core.ids import format_id, message_id
 from angarium.core.patterns import NamePattern
 from angarium.core.wire.batch import PRIORITY_DEFAULT, Batch
@@ -50,11 +50,12 @@ class Administration:
         self._connection = connection
 
     async def destinations(
-        self, *, prefix: str = "", count: int | None = None, matching: NamePattern | None = None
+        self, *, prefix: str = "", count: int | None = None, matching: NamePattern | None = None, group: int = 0
     ) -> list[Destination]:
-        """By name: all, or the first `count`, whose name begins with `prefix`, or matches."""
+        """By name: all, or the first `count`, whose name begins with `prefix`, or matches. `group`: only those of the
+        replica group with this number."""
         if matching is not None:
-            found = await self.destinations(prefix=matching.prefix)
+            found = await self.destinations(prefix=matching.prefix, group=group)
             return [destination for destination in found if matching.matches(destination.name)][:count]
         found = []
         while count is None or len(found) < count:
@@ -62,11 +63,23 @@ class Administration:
             arguments: dict[str, Any] = {"after": after, "prefix": prefix}
             if count is not None:
                 arguments["count"] = count - len(found)
+            if group:
+                arguments["group"] = group
             page = await self._ask("destination.list", arguments, list[Destination])
             if not page or page[0].name <= after:  # the end; or a broker that knows no pages has told all
                 break
             found += page
         return found
+
+    async def groups(self) -> dict[str, int]:
+        """Names and numbers of a cluster's replica groups; of a broker that is alone there are none."""
+        try:
+            answer = await self._connection.request("node.groups", {})
+        except Rejected as refusal:
+            if refusal.code == "unknown-command":
+                return {}
+            raise
+        return convert("node.groups", answer.result, dict[str, int])
 
     async def describe(self, name: str) -> Destination:
         return await self._ask("destination.describe", {"name": name}, Destination)

@@ -29,11 +29,11 @@ def admin(
     """
     broker = options.Broker(address, wait)
     if listing or not command:
-        _list(options.ask(broker, lambda connection: Commands(connection).all()), command, as_json)
+        _list(options.ask(broker, lambda requests: Commands(requests).all()), command, as_json)
         return 0
 
-    async def run(connection: options.Connection) -> Composite:
-        commands = Commands(connection)
+    async def run(requests: options.Requests) -> Composite:
+        commands = Commands(requests)
         specs = {spec.name: spec for spec in await commands.all()}
         given = _arguments(arguments or [], specs.get(command))
         return await commands.run(command, given, node=node)

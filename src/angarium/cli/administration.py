@@ -9,6 +9,7 @@ from angarium.admin.administration import Administration
 from angarium.admin.model import BrowsedMessage, Destination, NodeStatus
 from angarium.cli import destinations, failure, options, output, streams
 from angarium.cli.receiving import body_as_json
+from angarium.core.errors import Unavailable
 from angarium.core.patterns import NamePattern, is_glob
 from angarium.core.wire.frames import PatternSyntax
 
@@ -27,15 +28,42 @@ def ls(
     ] = False,
     regex: options.Regex = False,
     as_json: options.Json = False,
-) -> None:
-    """List queues and topics."""
+) -> int:
+    """List queues and topics. If a replica group does not answer, those of the others, with exit code 1."""
     matching = _pattern(pattern, regex) if pattern else None
-    found = options.administer(
-        options.Broker(address, wait), lambda administration: administration.destinations(matching=matching)
+    found, silent = options.administer(
+        options.Broker(address, wait), lambda administration: _listed(administration, matching)
     )
     if as_json:
         output.write_json(found)
-        return
+    else:
+        _show(found, subscriptions)
+    for reason in silent:
+        failure.say(f"not all are listed: {reason}")
+    return failure.EXIT_FAILED if silent else 0
+
+
+async def _listed(
+    administration: Administration, matching: NamePattern | None
+) -> tuple[list[Destination], list[str]]:
+    """And why some are not."""
+    try:
+        return await administration.destinations(matching=matching), []
+    except Unavailable:
+        groups = await administration.groups()
+        if not groups:
+            raise
+    found: list[Destination] = []
+    silent: list[str] = []
+    for number in groups.values():
+        try:
+            found += await administration.destinations(matching=matching, group=number)
+        except Unavailable as error:
+            silent.append(str(error))
+    return sorted(found, key=lambda destination: destination.name), silent
+
+
+def _show(found: list[Destination], subscriptions: bool) -> None:
     rows = []
     for destination in found:
         rows.append(_row(destination))

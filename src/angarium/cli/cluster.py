@@ -1,4 +1,4 @@
-"""`node` and `cluster`: a node in the foreground, a whole cluster on this machine, and its administration."""
+"""`node`, `cluster up` and `cluster status`: a node in the foreground, a whole cluster on this machine, how it is."""
 import contextlib
 import os
 import signal
@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from angarium.admin.cluster import Cluster, ClusterStatus, Node
+from angarium.admin.model import convert
 from angarium.cli import failure, options, output
+from angarium.core.errors import Rejected
 
 if TYPE_CHECKING:
     from angarium.node.cluster.node import ClusterReady
@@ -18,7 +21,7 @@ ClusterData = Annotated[Path, typer.Option("--data", metavar="DIR", help="Direct
 BasePort = Annotated[
     int, typer.Option("--base-port", metavar="PORT", min=1_024, max=60_000, help="The first port that is used.")
 ]
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of a replica group.", show_default=False)]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of a replica group.", show_default=False)]
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name of a node.", show_default=False)]
 
 
@@ -69,7 +72,7 @@ def up(
         cluster.start()
         addresses = ",".join(cluster.addresses)
         output.write(f"angarium cluster ready on {addresses}\n".encode())
-        _show(_ask_status([addresses]))
+        _show(convert("cluster.status", _ask_status([addresses]), ClusterStatus))
         while not stop.wait(0.25):
             for text in cluster.look_after(restart=restart):
                 failure.say(text)
@@ -78,73 +81,52 @@ def up(
     return 0 if clean else 1
 
 
-def status(address: options.Address = [], wait: options.Wait = 0.0, as_json: options.Json = False) -> None:  # noqa: B006
-    """Show every node: its role, group, and whether it is primary and in sync."""
+def status(address: options.Address = [], wait: options.Wait = 0.0, as_json: options.Json = False) -> int:  # noqa: B006
+    """Show every node that should be there: its role, group, and whether it is primary and in sync.
+
+    The exit code is 1 if something is wrong: what, is said on standard error.
+    """
     found = _ask_status(address, wait)
+    typed = convert("cluster.status", found, ClusterStatus)
     if as_json:
         output.write_json(found)
     else:
-        _show(found)
+        _show(typed)
+    return failure.EXIT_FAILED if typed.trouble else 0
 
 
 def _ask_status(address: list[str], wait_s: float = 0.0) -> dict[str, Any]:
-    return _request(address, wait_s, "cluster.status", {})
+    try:
+        return options.ask(options.Broker(address, wait_s), lambda requests: Cluster(requests).status_as_told())
+    except Rejected as refusal:
+        if refusal.code != "unknown-command":
+            raise
+        raise failure.Failure("this broker is alone, not a node of a cluster; see 'angarium status'") from None
 
 
-def _request(address: list[str], wait_s: float, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    async def work(connection: options.Connection) -> dict[str, Any]:
-        answer = await connection.request(command, arguments)
-        result: dict[str, Any] = answer.result
-        return result
-
-    return options.ask(options.Broker(address, wait_s), work)
-
-
-def _show(found: dict[str, Any]) -> None:
+def _show(found: ClusterStatus) -> None:
     rows = [
         (
-            node["name"],
-            node["role"],
-            node["group"],
-            "primary" if node["primary"] else "",
-            "in sync" if node["in_sync"] else ("" if node["role"] == "cm" else "behind"),
-            str(node["pid"] or ("no answer" if node["address"] else "gone")),
-            node["address"],
+            node.name,
+            "+".join((*node.roles, *(("voter",) if node.votes else ()))),
+            node.group,
+            "primary" if node.primary and node.answers else "",
+            state_of(node),
+            str(node.pid or ""),
+            node.clients_at,
+            node.address,
         )
-        for node in found["nodes"]
+        for node in found.nodes
     ]
-    output.write_table(("NODE", "ROLE", "GROUP", "PRIMARY", "STATE", "PID", "ADDRESS"), rows, left=(0, 1, 2, 3, 4, 6))
-    if found["missing"]:
-        missing = ", ".join(found["missing"])
-        failure.say(f"{len(found['missing'])} of {found['expected']} nodes did not answer: {missing}")
+    header = ("NODE", "ROLE", "GROUP", "PRIMARY", "STATE", "PID", "CLIENTS", "NODES")
+    output.write_table(header, rows, left=(0, 1, 2, 3, 4, 6, 7))
+    for text in found.trouble:
+        failure.say(text)
 
 
-def drain(
-    name: NodeName,
-    undo: Annotated[bool, typer.Option("--undo", help="Let it be primary again.")] = False,
-    address: options.Address = [],  # noqa: B006
-    wait: options.Wait = 0.0,
-) -> None:
-    """Hand over all primaries of a node, and make it none again, so that it can be stopped without notice."""
-    _request(address, wait, "cluster.undrain" if undo else "cluster.drain", {"node": name})
-
-
-def move_primary(
-    group: Group, name: NodeName, address: options.Address = [], wait: options.Wait = 0.0  # noqa: B006
-) -> None:
-    """Make another in-sync replica of a group its primary."""
-    _request(address, wait, "cluster.move-primary", {"group": group, "node": name})
-
-
-def add_copy(
-    group: Group, name: NodeName, address: options.Address = [], wait: options.Wait = 0.0  # noqa: B006
-) -> None:
-    """Have a node hold a copy of a group; it synchronises by itself."""
-    _request(address, wait, "cluster.add-copy", {"group": group, "node": name})
-
-
-def remove_copy(
-    group: Group, name: NodeName, address: options.Address = [], wait: options.Wait = 0.0  # noqa: B006
-) -> None:
-    """Have a node no longer hold a copy of a group."""
-    _request(address, wait, "cluster.remove-copy", {"group": group, "node": name})
+def state_of(node: Node) -> str:
+    """In a few words. What was decided of a node that does not answer says nothing about how it is."""
+    if not node.answers:
+        return "no answer" if node.is_here else "gone"
+    state = ("in sync" if node.in_sync else "behind") if node.group else "here"
+    return f"{state}, drained" if node.draining else state

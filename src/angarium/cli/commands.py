@@ -13,6 +13,7 @@ from angarium.cli import (
     administration,
     bench,
     cluster,
+    cluster_changes,
     configuration,
     dead,
     destinations,
@@ -62,10 +63,10 @@ dead_app.command()(dead.redrive)
 dead_app.command()(dead.discard)
 cluster_app.command()(cluster.up)
 cluster_app.command()(cluster.status)
-cluster_app.command()(cluster.drain)
-cluster_app.command(name="move-primary")(cluster.move_primary)
-cluster_app.command(name="add-copy")(cluster.add_copy)
-cluster_app.command(name="remove-copy")(cluster.remove_copy)
+cluster_app.command()(cluster_changes.drain)
+cluster_app.command(name="move-primary")(cluster_changes.move_primary)
+cluster_app.command(name="add-copy")(cluster_changes.add_copy)
+cluster_app.command(name="remove-copy")(cluster_changes.remove_copy)
 config_app.command()(node.check)
 config_app.command()(node.show)
 config_app.command()(configuration.get)

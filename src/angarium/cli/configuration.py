@@ -27,7 +27,7 @@ def get(
     if not everything and not key:
         arguments["acquirable"] = True
     composite = options.ask(
-        options.Broker(address, wait), lambda connection: Commands(connection).run("config.get", arguments, node=node)
+        options.Broker(address, wait), lambda requests: Commands(requests).run("config.get", arguments, node=node)
     )
     if as_json:
         output.write_json(composite)
@@ -73,8 +73,8 @@ def unset(
 
 
 def _change(address: list[str], wait_s: float, change: Any) -> Changed:
-    async def work(connection: options.Connection) -> Changed:
-        changed: Changed = await change(Commands(connection))
+    async def work(requests: options.Requests) -> Changed:
+        changed: Changed = await change(Commands(requests))
         return changed
 
     return options.ask(options.Broker(address, wait_s), work)

@@ -71,7 +71,7 @@ def ls(
     as_json: options.Json = False,
 ) -> None:
     """Count dead messages, by where they died and why."""
-    found = options.ask(options.Broker(address, wait), lambda connection: DeadMessages(connection).summary(which))
+    found = options.ask(options.Broker(address, wait), lambda requests: DeadMessages(requests).summary(which))
     if as_json:
         output.write_json(found)
         return
@@ -97,9 +97,9 @@ def show(
 ) -> None:
     """Show dead messages, without taking them."""
 
-    async def pour(connection: options.Connection) -> int:
+    async def pour(requests: options.Requests) -> int:
         shown = 0
-        async for message in DeadMessages(connection).messages(which, count=count):
+        async for message in DeadMessages(requests).messages(which, count=count):
             await streams.pour(_as_json(message) if as_json else _as_text(message))
             shown += 1
         return shown
@@ -132,7 +132,7 @@ def redrive(
     with output.Watch("redriving", count) as watch:
         found = options.ask(
             options.Broker(address, wait),
-            lambda connection: DeadMessages(connection).redrive(which, to=to, count=count, progress=watch.advance),
+            lambda requests: DeadMessages(requests).redrive(which, to=to, count=count, progress=watch.advance),
         )
     if as_json:
         output.write_json(found)
@@ -159,7 +159,7 @@ def discard(
     with output.Watch("discarding", count) as watch:
         found = options.ask(
             options.Broker(address, wait),
-            lambda connection: DeadMessages(connection).discard(which, count=count, progress=watch.advance),
+            lambda requests: DeadMessages(requests).discard(which, count=count, progress=watch.advance),
         )
     if as_json:
         output.write_json(found)

@@ -1,4 +1,5 @@
 """`log`: the events of all nodes, the latest of each from its memory, and those that follow from `_LOG`."""
+import asyncio
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -8,7 +9,8 @@ import typer
 
 import angarium
 from angarium.admin.commands import Commands
-from angarium.cli import failure, options, output, streams
+from angarium.admin.timed import TimedRequests
+from angarium.cli import failure, options, output, streams, waiting
 from angarium.cli.admin import Node, tell_incomplete
 
 _LEVELS = ("info", "warning", "error", "critical")
@@ -36,8 +38,10 @@ def log(
             async with connection.session(acknowledge="auto") as session:
                 # Subscribed first, so that nothing falls between: what comes twice is shown once.
                 consumer = session.consume(angarium.Topic("_LOG"), selector=_selector(node, level))
-                await consumer.opened()
+                opening = asyncio.ensure_future(waiting.until_opened(connection, consumer.opened(), "_LOG", None))
+                await asyncio.wait([opening], timeout=waiting.OPENED_S_MIN)  # what is in memory needs no topic
                 await _recent(connection, shown, node, level, count)
+                await opening
                 async for message in consumer:
                     await shown.show([json.loads(message.body)])
         return 0
@@ -48,7 +52,8 @@ def log(
 async def _recent(
     connection: options.Connection, shown: "_Shown", node: str, level: str, count: int
 ) -> int:
-    composite = await Commands(connection).run("events.recent", {"count": count, "level": level}, node=node)
+    commands = Commands(TimedRequests(connection))
+    composite = await commands.run("events.recent", {"count": count, "level": level}, node=node)
     found = [event for reply in composite.replies for event in reply.result or []]
     await shown.show(sorted(found, key=lambda event: (event["time_ms"], event["node"], event["number"])))
     return tell_incomplete(composite)

@@ -11,6 +11,7 @@ import typer
 
 import angarium
 from angarium.admin.administration import Administration
+from angarium.admin.timed import TimedRequests
 from angarium.cli import failure
 from angarium.client.blocking_loop import new_loop
 from angarium.core.wire.frames import PORT_DEFAULT
@@ -78,6 +79,7 @@ Selector = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 Connection = angarium.Connection
+Requests = TimedRequests
 Result = TypeVar("Result")
 
 
@@ -136,16 +138,16 @@ def confirm(question: str, yes: bool) -> None:
         raise failure.Failure("nothing was changed")
 
 
-def ask(broker: Broker, work: Callable[[Connection], Awaitable[Result]]) -> Result:
-    """Something that is done on a connection of its own."""
+def ask(broker: Broker, work: Callable[[TimedRequests], Awaitable[Result]]) -> Result:
+    """Something that is done on a connection of its own; each request of it ends in time, answered or not."""
 
     async def main() -> Result:
         async with connected(broker, give_up_after_s=CONNECT_S_MAX) as connection:
-            return await work(connection)
+            return await work(TimedRequests(connection))
 
     return run(main)
 
 
 def administer(broker: Broker, work: Callable[[Administration], Awaitable[Result]]) -> Result:
     """One piece of administration."""
-    return ask(broker, lambda connection: work(Administration(connection)))
+    return ask(broker, lambda requests: work(Administration(requests)))

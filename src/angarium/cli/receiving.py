@@ -4,6 +4,7 @@ The order is: receive, write, flush, settle. So a message that is settled has le
 written twice is the price of a crash between the two. Prefetch never exceeds what is still wanted: a message that
 will not be written is not taken from anybody.
 """
+import asyncio
 import base64
 import time
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ import typer
 
 import angarium
 from angarium.admin.administration import Administration
-from angarium.cli import failure, files, options, output, streams
+from angarium.admin.timed import TimedRequests
+from angarium.cli import failure, files, options, output, streams, waiting
 from angarium.client.destination import name_of
 from angarium.client.present import receive_present
 from angarium.core.ids import format_id
@@ -22,6 +24,7 @@ from angarium.core.patterns import is_glob
 
 PREFETCH_MAX = 5_000
 TIMEOUT_S = 5.0
+SETTLED_S_MAX = 30.0
 POLL_S = 1.0  # how long one wait lasts; between two, the clock is looked at
 
 
@@ -153,6 +156,8 @@ async def _receive(broker: options.Broker, wanted: Wanted, watch: output.Watch) 
         options.connected(broker, give_up_after_s=wanted.timeout_s) as connection,
         connection.session() as session,
     ):
+        if wanted.pattern is None:
+            await waiting.until_served(connection, wanted.destination, wanted.timeout_s)
         is_new = await _is_new(connection, wanted)
         consumer: angarium.Consumer | angarium.PatternConsumer
         if wanted.pattern is not None:
@@ -163,8 +168,8 @@ async def _receive(broker: options.Broker, wanted: Wanted, watch: output.Watch) 
                 selector=wanted.selector, shared=wanted.shared, exclusive=wanted.exclusive,
                 no_local=wanted.no_local,
             )  # fmt: skip
+        await waiting.until_opened(connection, consumer.opened(), wanted.destination, wanted.timeout_s)
         async with consumer:
-            await consumer.opened()
             if is_new:
                 kind = "topic" if wanted.topic else "queue"
                 failure.say(f"{kind} {wanted.destination!r} was not there; it has been created, and is empty")
@@ -172,17 +177,32 @@ async def _receive(broker: options.Broker, wanted: Wanted, watch: output.Watch) 
             if wanted.timeout_s is not None and not connection.is_connected:
                 came = failure.plural(watch.done, "message")
                 raise failure.Failure(f"{came} came from {wanted.destination!r}; connection lost: {connection.loss}")
-            await session.sync()
+            await _until_settled(session, wanted)
+
+
+async def _until_settled(session: angarium.Session, wanted: Wanted) -> None:
+    """Of what was written nothing is lost; but whoever comes next must know that it may come again."""
+    try:
+        await asyncio.wait_for(session.sync(), SETTLED_S_MAX)
+    except TimeoutError:
+        text = f"{wanted.destination!r}: what was received is not settled after {SETTLED_S_MAX:g} s; it may come again"
+        raise failure.Failure(text) from None
 
 
 async def _is_new(connection: angarium.Connection, wanted: Wanted) -> bool:
     """Waiting at a name that was mistyped looks like waiting at an empty queue."""
     if wanted.is_tail:
         return False
+    timeout_s = waiting.TOLD_AFTER_S if wanted.timeout_s is None else max(wanted.timeout_s, waiting.OPENED_S_MIN)
     try:
-        await Administration(connection).describe(wanted.destination)
+        await Administration(TimedRequests(connection, timeout_s)).describe(wanted.destination)
     except angarium.Rejected as error:
         return error.code == "unknown-destination"
+    except angarium.Unavailable:
+        if wanted.timeout_s is None:
+            return False  # who waits for ever waits for the broker as well
+        why = await waiting.why_silent(connection, wanted.destination)
+        raise failure.Failure(f"{wanted.destination!r} cannot be received from: {why}") from None
     return False
 
 

@@ -63,8 +63,8 @@ class Outbox:
     """The gathering side of one producer. `room` below zero sends the caller to the session's slow path."""
 
     __slots__ = (
-        "_failures", "_forgotten", "_numbers", "_swept_at", "_waiters", "append", "chunk_room", "confirmed",
-        "destination", "error", "gathered", "identity", "key", "loop", "number", "room", "sequence",
+        "_failures", "_forgotten", "_forgotten_count", "_numbers", "_swept_at", "_waiters", "append", "chunk_room",
+        "confirmed", "destination", "error", "gathered", "identity", "key", "loop", "number", "room", "sequence",
         "unconfirmed_cost", "unconfirmed_count",
     )  # fmt: skip
 
@@ -88,6 +88,7 @@ class Outbox:
         self._swept_at = _WAITERS_SWEPT_MIN
         self._failures: list[Failure] = []  # disjoint
         self._forgotten = 0  # of sequences up to here, refusals may have been forgotten
+        self._forgotten_count = 0  # how many messages those were of
 
     # -- gathering -------------------------------------------------------------------------------
 
@@ -119,6 +120,12 @@ class Outbox:
     def is_settled(self) -> bool:
         """Nothing sent is without its outcome."""
         return self.is_done(self.sequence)
+
+    @property
+    def confirmed_count(self) -> int:
+        """Messages; of the sequences up to `confirmed` some were refused."""
+        refused = (min(failure.last, self.confirmed) - failure.first + 1 for failure in self._failures)
+        return self.confirmed - sum(count for count in refused if count > 0) - self._forgotten_count
 
     def is_done(self, sequence: int) -> bool:
         return sequence <= self.confirmed or self.error is not None or self._failure(sequence) is not None
@@ -158,7 +165,9 @@ class Outbox:
     def on_refused(self, first: int, last: int, error: AngariumError) -> None:
         self._failures.append(Failure(first, last, error))
         if len(self._failures) > FAILURES_MAX:
-            self._forgotten = self._failures.pop(0).last
+            forgotten = self._failures.pop(0)
+            self._forgotten = forgotten.last
+            self._forgotten_count += forgotten.last - forgotten.first + 1
         self._wake(first, last)
 
     def on_ended(self, error: AngariumError) -> None:

@@ -122,6 +122,11 @@ class Sends(SessionPart):
         """Wait until everything sent so far has its outcome; raise the first failure that nobody has awaited."""
         await self._buffer.settled()
 
+    def confirmed_count(self, destination: Destination) -> int:
+        """How many of the messages that this session sent there are confirmed by now."""
+        outbox = self._outboxes.get(destination)
+        return 0 if outbox is None else outbox.confirmed_count
+
     # -- flow control ----------------------------------------------------------------------------
 
     def try_send(self, destination: Destination, body: Body, **fields: Unpack[MessageFields]) -> Sending | None:

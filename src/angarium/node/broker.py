@@ -29,6 +29,7 @@ from angarium.node.identity import Identity, take_up_identity
 from angarium.node.limits import fit, raise_descriptors_max
 from angarium.node.live_config import LiveConfig
 from angarium.node.loading import load
+from angarium.node.memory import rss_bytes
 from angarium.runtime.bus import InProcessBus
 from angarium.runtime.disk import Disk
 from angarium.runtime.listener import Listener
@@ -349,14 +350,6 @@ class Broker:
                 "body_bytes_max": self._limits.body_bytes_max,
                 "connections_max": self._limits.connections_max,
             },
-            "rss_bytes": _rss_bytes(),
+            "rss_bytes": rss_bytes(),
             "store": {name: getattr(store, name) for name in type(store).__slots__},
         }
-
-
-def _rss_bytes() -> int:
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")

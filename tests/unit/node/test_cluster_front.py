@@ -100,3 +100,15 @@ def test_sessions_begin_anew_when_what_was_said_may_be_lost() -> None:
     channel.front.serving(b"m" * 16, GROUP, 2)
     channel.front.serving(NODE, GROUP, 1, is_anew=True)
     assert channel.begun == 3, "an earlier epoch is over"
+
+
+def test_a_request_to_a_group_without_a_message_manager_is_refused_and_not_kept_for_ever() -> None:
+    channel = Channel()
+    told: list[frames.Frame] = []
+    channel.front._tell = lambda session, frame, payload: told.append(frame)  # type: ignore[method-assign]
+    channel.front.lost(NODE)
+    channel.front._send(Posted(GROUP, ToBus(SESSION, 0, frames.Request(7, "destination.list", {}))), 0)
+    channel.clock.run_until(4.0)
+    assert told == [], "a new one is found within a second"
+    channel.clock.run_until(8.0)
+    assert [(frame.number, frame.code) for frame in told if isinstance(frame, frames.Reply)] == [(7, "no-primary")]

@@ -6,7 +6,7 @@ from angarium.core.wire import frames
 from angarium.core.wire.codec import encode_head
 
 REQUESTS_MAX = 1_000
-REQUEST_LOST = "request-lost"  # a Reply that says that there will be none
+NO_REPLY = ("request-lost", "no-primary")  # codes of a Reply that says that there will be none
 
 
 class Requests:
@@ -42,7 +42,7 @@ class Requests:
         if frame.number not in self._asked:
             raise RemoteProtocolError("bad-number", f"Reply to request {frame.number}, which was not asked")
         self._asked.remove(frame.number)
-        if frame.code == REQUEST_LOST:
+        if frame.code in NO_REPLY:
             self._outlet.tell(events.RequestLost(frame.number, frame.reason))
             return
         self._outlet.tell(events.RequestAnswered(frame.number, frame.code, frame.reason, frame.result, payload))

@@ -128,7 +128,8 @@ def with_members(
     if not current.is_formed:
         return changed
     if in_sync[:1] != current.in_sync[:1]:
-        raise Rejected("is-primary", f"group {current.group!r}: {current.primary} is primary; move the primary first")
+        primary = current.in_sync[0].node
+        raise Rejected("is-primary", f"group {current.group!r}: node {primary!r} is primary; move the primary first")
     return _next(changed, in_sync, current.incarnation)
 
 

@@ -71,6 +71,12 @@ class Requested(msgspec.Struct, frozen=True):
     request: Request
 
 
+class Withdrawn(msgspec.Struct, frozen=True):
+    """Nobody waits for that request any more: it is asked no more, and not answered. It may have been heard before."""
+
+    number: int
+
+
 class JoinGroup(msgspec.Struct, frozen=True):
     """This node wants to be in a named group; kept up when it is put out of the view and comes back."""
 
@@ -98,8 +104,8 @@ class Tick(msgspec.Struct, frozen=True):
 
 
 Event = (
-    Started | MessageReceived | Persisted | NeighbourLost | NeighbourFound | RecordChanged | Requested | JoinGroup
-    | LeaveGroup | FromReplica | Leave | Tick
+    Started | MessageReceived | Persisted | NeighbourLost | NeighbourFound | RecordChanged | Requested | Withdrawn
+    | JoinGroup | LeaveGroup | FromReplica | Leave | Tick
 )  # fmt: skip
 
 # -- commands --------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from angarium.core.groups.events import (
     Started,
     Tick,
     ToReplica,
+    Withdrawn,
 )
 from angarium.core.groups.feeding import Feeder, Subscription
 from angarium.core.groups.founding import Founder
@@ -127,6 +128,8 @@ class GroupServices:
             case Requested(number, request):
                 membership.request(number, request)
                 membership.tick(self.state, now)
+            case Withdrawn(number):
+                membership.withdraw(number)
             case JoinGroup(group, label):
                 membership.want(group, label, is_in=True)
                 membership.tick(self.state, now)

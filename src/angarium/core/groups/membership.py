@@ -175,6 +175,9 @@ class Membership:
             raise LocalProtocolError(f"request {number}: there are requests_max {limit} unanswered ones")
         self._requests[number] = Pending(request, float("-inf"))
 
+    def withdraw(self, number: int) -> None:
+        self._requests.pop(number, None)
+
     def answered(self, answer: p.Answer) -> None:
         if answer.incarnation == self.record.incarnation and answer.number in self._requests and answer.code != "busy":
             del self._requests[answer.number]

@@ -149,6 +149,10 @@ class DestinationService:
         del self._watches[event.session, frame.watch, frame.attachment]
         return event
 
+    def give_up(self, session: bytes, number: int) -> None:
+        """One of the groups that were asked will not answer: so there is no whole answer."""
+        self._requests.pop((session, number), None)
+
     def group_lost(self, group: int) -> None:
         """It will not answer what it was asked."""
         for key in [key for key, merging in self._requests.items() if group in merging.waiting_for]:

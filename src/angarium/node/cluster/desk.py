@@ -19,7 +19,7 @@ from angarium.core.wire import frames
 from angarium.node.acquired import Acquired, Setting
 from angarium.node.administration import Administration, AdministrationWays, Composite
 from angarium.node.cluster.asking import ANSWER_S_MAX, Asking
-from angarium.node.cluster.commands import register_node
+from angarium.node.cluster.commands import decided, register_node
 from angarium.node.cluster.services import Answer, Question, Service, decode_events, encode, encode_events
 from angarium.node.cluster.settings import voter_addresses
 from angarium.node.config_commands import ConfigCommands
@@ -107,14 +107,14 @@ class ClusterDesk:
     async def _decide(self, key: str, value: object | None) -> int:
         encoded = None if value is None else msgspec.msgpack.encode(value)
         membership = self._node.membership
-        answered = await membership.request(SettingSet(key, encoded))
+        answered = await decided(self._node, SettingSet(key, encoded))
         if answered.code:
             raise Rejected(answered.code, answered.reason)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(membership.applied(answered.index), _APPLIED_S_MAX)
         state = membership.machine.state
-        decided = state.settings.get(key)
-        return state.settings_version if decided is None else decided.version
+        setting = state.settings.get(key)
+        return state.settings_version if setting is None else setting.version
 
     def settings_decided(self) -> None:
         """Take what has been decided, whole: also what this node has in its file and the cluster does not know."""

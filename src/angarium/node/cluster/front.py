@@ -19,6 +19,7 @@ from angarium.core.report import Report
 from angarium.core.session import events as cm
 from angarium.core.session.client_manager import ClientManager
 from angarium.core.session.destination_service import DestinationService, Posted
+from angarium.core.session.unserved import UnservedRequests
 from angarium.core.wire import frames
 from angarium.core.wire.envelope import open_envelope, seal
 from angarium.node.cluster.log_reads import LogReadsFront
@@ -45,6 +46,7 @@ class FrontWays:
     is_blocked: Callable[[int], bool]  # that channel takes no more, counting what was sent in this turn of the loop
     ask_node: Callable[[bytes, frames.Request], None]  # answered by `FrontEnd.tell`
     own: Callable[[cm.OwnPublished | cm.ManagerReplied], None] = lambda _: None  # of what `FrontEnd.own` was given
+    why_unserved: Callable[[int], str] = "replica group {} has no primary".format  # for people
 
 
 @dataclass(slots=True)
@@ -74,6 +76,7 @@ class FrontEnd:
         self._holding = Holding(unwritten_bytes_max=config.node.unwritten_bytes_max)
         self._serving: dict[int, tuple[bytes, int]] = {}  # node and epoch of the message manager of each group
         self._epochs_seen: dict[int, int] = {}  # the highest; a lower one is over
+        self._unserved = UnservedRequests()
         self._blocked: dict[int, list[_Waiting]] = {}  # channels that take no more, and what waits for them
         self._looking: set[int] = set()  # channels that are looked at again soon
         self._timer: asyncio.TimerHandle | None = None
@@ -93,13 +96,19 @@ class FrontEnd:
             return
         self._epochs_seen[group] = epoch
         self._serving[group] = (node, epoch)
+        self._unserved.served(group)
         self._begin_anew(group)
+
+    def is_served(self, group: int) -> bool:
+        return group in self._serving
 
     def lost(self, node: bytes, group: int | None = None) -> None:
         """That node has missed something that was said to it, or we something that it said: void until it tells anew
         that it serves."""
         for serving in [g for g, (server, _) in self._serving.items() if server == node and group in (None, g)]:
             del self._serving[serving]
+            self._unserved.lost(serving, now=self._loop.time())
+        self._arm()
 
     def lost_all(self) -> None:
         """This node was out of the cluster for a while: everything between it and all groups is void."""
@@ -207,6 +216,8 @@ class FrontEnd:
         self._arm()
 
     def _post(self, command: cm.ToBus, connection: int) -> None:
+        if isinstance(command.frame, frames.SessionEnded | frames.ClientEnded):
+            self._unserved.ended(command.session)
         if not command.destination and not self.service.is_placed:
             return  # nothing has been dealt to groups yet: asked again when the first of them serves
         for posted in self.service.route(command):
@@ -218,7 +229,13 @@ class FrontEnd:
 
     def _send(self, posted: Posted, connection: int) -> None:
         command, serving = posted.command, self._serving.get(posted.group)
+        if isinstance(command.frame, frames.Request):
+            self._unserved.asked(
+                posted.group, command.session, command.frame.number, is_served=serving is not None,
+                now=self._loop.time(),
+            )  # fmt: skip
         if serving is None:
+            self._arm()
             return
         parts = seal(
             posted.group, serving[1], command.session, command.destination, command.frame, command.payload,
@@ -243,10 +260,13 @@ class FrontEnd:
 
     def _tick(self) -> None:
         self._timer = self._timer_at = None
+        for group, session, number in self._unserved.refused(now=self._loop.time()):
+            self.service.give_up(session, number)
+            self._tell(session, frames.Reply(number, "no-primary", self._ways.why_unserved(group)), b"")
         self._run(self.manager.handle(cm.Tick(), now=self._loop.time()))
 
     def _arm(self) -> None:
-        at = self.manager.deadline()
+        at = min((at for at in (self.manager.deadline(), self._unserved.deadline()) if at is not None), default=None)
         if at is None or (self._timer_at is not None and self._timer_at <= at):
             return
         if self._timer is not None:

@@ -11,9 +11,9 @@ from types import MappingProxyType
 import uvloop
 
 from angarium.core.errors import ConfigError, Unavailable
-from angarium.node.cluster.commands import VERSION
 from angarium.node.cluster.machinery import Machinery
 from angarium.node.cluster.node import ClusterNode, ClusterReady
+from angarium.node.cluster.status import VERSION
 from angarium.node.cluster.stores import open_stores
 from angarium.node.config import NodeConfig
 from angarium.node.event_log import EventLog, event_file

@@ -85,14 +85,18 @@ class MembershipDriver:
     def from_replica(self, message: FromReplicaMessage) -> None:
         self._run(g.FromReplica(message))
 
-    async def request(self, request: Request) -> Answered:
-        """Have something decided."""
+    async def request(self, request: Request, *, timeout_s: float | None = None) -> Answered:
+        """Have something decided. Raises `TimeoutError` when it was asked for in vain: it is asked no more, and may yet
+        be decided if it was heard."""
         number = next(self._numbers)
         answered: asyncio.Future[Answered] = self._loop.create_future()
         self._requests[number] = answered
         self._run(g.Requested(number, request))
         try:
-            return await answered
+            return await asyncio.wait_for(answered, timeout_s)
+        except TimeoutError:
+            self._run(g.Withdrawn(number))
+            raise
         finally:
             self._requests.pop(number, None)
 

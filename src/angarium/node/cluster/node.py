@@ -42,6 +42,7 @@ from angarium.node.cluster.settings import (
     node_address,
     voter_addresses,
 )
+from angarium.node.cluster.status import group_health
 from angarium.node.cluster.stores import Stores, store_identity, table_records
 from angarium.node.cluster.telling import tell_in_sync, tell_view
 from angarium.node.config import NodeConfig, parse_address
@@ -82,6 +83,8 @@ class ClusterNode:
         self._left = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_placed = False
+        self.client_address = ""  # once it is open, if clients connect here
+        self.data = config.node.data
         self.entered = asyncio.Event()  # the node is in the cluster, and destinations can be located
 
         self.identity = identity = take_up_identity(
@@ -113,6 +116,7 @@ class ClusterNode:
             backups=lambda group: self._answering.backups(group),
             ask_backup=lambda node, message: self.send_to(node, Service.LOG_READS, message), ask_node=self._ask_node,
             own=lambda command: self.desk.own(command),
+            why_unserved=lambda group: group_health(self, group, is_served=False).text,
         )  # fmt: skip
 
     def _replica(self, group: str, store: Store) -> ReplicaHost:
@@ -159,12 +163,12 @@ class ClusterNode:
 
     async def open(self) -> ClusterReady:
         """To be called once the node is in the cluster, and destinations can be located (`entered`)."""
-        address = ""
         if self.front is not None:
             host, port = parse_address(self._config.node.listen)
             bound_host, bound_port = (await self.front.listener.start(host, port))[0]
-            address = f"angarium://{f'[{bound_host}]' if ':' in bound_host else bound_host}:{bound_port}"
-        return ClusterReady(self.name, address)
+            shown = f"[{bound_host}]" if ":" in bound_host else bound_host
+            self.client_address = f"angarium://{shown}:{bound_port}"
+        return ClusterReady(self.name, self.client_address)
 
     def record(self) -> NodeRecord:
         roles = [ROLE_CM] if self.front is not None else []
@@ -345,7 +349,7 @@ class ClusterNode:
 
     def _view_changed(self, change: c.ViewChanged) -> None:
         was_here = self.nodes.is_here
-        self.nodes.changed(change.view_id, change.nodes)
+        self.nodes.changed(change.view_id, change.nodes, self._loop.time())
         for record in change.nodes:
             if record.name > self.name:  # one of each two dials
                 self._bus.dial(*node_address(record.addresses[0], "address"))

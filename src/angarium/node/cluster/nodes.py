@@ -1,6 +1,9 @@
 """Who is in the cluster, as group services have decided; and to whom of them, or of others, there is a link."""
 from angarium.core.groups.records import NodeRecord
 
+DEPARTED_S = 3_600.0  # so long somebody who was here and has gone is still spoken of
+DEPARTED_MAX = 1_000
+
 
 class Nodes:
     def __init__(self, name: str, incarnation: bytes) -> None:
@@ -9,6 +12,7 @@ class Nodes:
         self._me = name
         self._incarnation = incarnation
         self._linked: dict[str, bytes] = {}  # by name: the incarnation that a link is to
+        self._departed: dict[str, tuple[NodeRecord, float]] = {}  # who was in the view, and until when
 
     @property
     def is_here(self) -> bool:
@@ -24,9 +28,20 @@ class Nodes:
     def linked_names(self) -> list[str]:
         return list(self._linked)
 
-    def changed(self, view_id: int, nodes: tuple[NodeRecord, ...]) -> None:
-        self.view = {record.name: record for record in nodes}
+    def changed(self, view_id: int, nodes: tuple[NodeRecord, ...], now: float) -> None:
+        before, self.view = self.view, {record.name: record for record in nodes}
         self.view_id = view_id
+        self._departed |= {name: (record, now) for name, record in before.items() if name not in self.view}
+        self._departed = {name: found for name, found in self._departed.items() if name not in self.view}
+        while len(self._departed) > DEPARTED_MAX:
+            del self._departed[next(iter(self._departed))]
+
+    def departed(self, now: float) -> list[str]:
+        """Who was here not long ago: nobody names a client manager but the view, which has it no more."""
+        return [name for name, (_, at) in self._departed.items() if now - at < DEPARTED_S]
+
+    def last_seen(self, name: str) -> NodeRecord | None:
+        return self._departed[name][0] if name in self._departed else None
 
     def found(self, name: str, incarnation: bytes) -> None:
         self._linked[name] = incarnation

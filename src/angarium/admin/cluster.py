@@ -1,0 +1,146 @@
+"""A cluster as its administrator sees it: typed, and whether what he asked for has come about.
+
+A change is decided at once and done by and by: the primary lets go of what it has under way, a copy fetches what it
+lacks. `Progress` says of a status how far that is.
+"""
+from typing import Any, NamedTuple
+
+import msgspec
+
+from angarium.admin.administration import Requests
+from angarium.admin.model import convert
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    group: str
+    number: int = 0
+    epoch: int = 0
+    primary: str = ""
+    is_served: bool = False  # its message manager runs
+    members: list[str] = []  # nodes that shall hold a copy
+    in_sync: list[str] = []
+    copies: int = 0
+    min_copies: int = 0  # with fewer in sync nothing is confirmed
+    fault: str = ""
+    trouble: str = ""  # a sentence; empty: nothing is wrong
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """One copy that a node holds; or the node, if it holds none."""
+
+    name: str
+    role: str = ""
+    roles: list[str] = []
+    pid: int | None = None
+    group: str = ""
+    primary: bool = False
+    in_sync: bool = False
+    answers: bool = False
+    is_here: bool = False  # in the cluster, as was decided last
+    votes: bool = False
+    draining: bool = False
+    address: str = ""  # for other nodes
+    clients_at: str = ""  # for clients
+
+
+class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
+    leader: str = ""
+    expected: int = 0
+    missing: list[str] = []
+    has_majority: bool = True
+    voters: list[str] = []
+    draining: list[str] = []
+    groups: list[Group] = []
+    nodes: list[Node] = []
+    trouble: list[str] = []  # sentences
+
+    def group(self, name: str) -> Group | None:
+        return next((group for group in self.groups if group.group == name), None)
+
+
+class Cluster:
+    def __init__(self, connection: Requests) -> None:
+        self._connection = connection
+
+    async def status(self) -> ClusterStatus:
+        return convert("cluster.status", await self.status_as_told(), ClusterStatus)
+
+    async def status_as_told(self) -> dict[str, Any]:
+        """With what a newer cluster may add."""
+        answer = await self._connection.request("cluster.status", {})
+        return convert("cluster.status", answer.result, dict[str, Any])
+
+    async def drain(self, node: str, *, undo: bool = False) -> None:
+        await self._connection.request("cluster.undrain" if undo else "cluster.drain", {"node": node})
+
+    async def move_primary(self, group: str, node: str) -> None:
+        await self._connection.request("cluster.move-primary", {"group": group, "node": node})
+
+    async def add_copy(self, group: str, node: str) -> None:
+        await self._connection.request("cluster.add-copy", {"group": group, "node": node})
+
+    async def remove_copy(self, group: str, node: str) -> None:
+        await self._connection.request("cluster.remove-copy", {"group": group, "node": node})
+
+
+class Progress(NamedTuple):
+    is_done: bool
+    text: str  # what is so, or what is waited for
+
+
+def drained(status: ClusterStatus, node: str) -> Progress:
+    held = [group for group in status.groups if group.primary == node]
+    if not held:
+        return Progress(True, f"node {node} is primary of no group, and will be made none")
+    waiting: list[str] = []
+    for group in held:
+        others = [name for name in group.in_sync if name != node and name not in status.draining]
+        waiting.append(
+            f"group {group.group!r} is being handed over"
+            if others
+            else f"group {group.group!r} stays: no other copy of it is in sync and not drained"
+        )
+    return Progress(False, f"node {node} is still primary: {'; '.join(waiting)}")
+
+
+def moved(status: ClusterStatus, group: str, node: str) -> Progress:
+    found = status.group(group)
+    if found is not None and found.primary == node and found.is_served:
+        return Progress(True, f"node {node} is primary of group {group!r}")
+    now = "" if found is None else found.trouble or f"its primary is {found.primary}"
+    return Progress(False, f"group {group!r} is being handed over to {node}: {now}")
+
+
+def copied(status: ClusterStatus, group: str, node: str) -> Progress:
+    found = status.group(group)
+    if found is not None and node in found.in_sync:
+        return Progress(True, f"node {node} holds a copy of group {group!r} that is in sync: {_count(found)}")
+    if not any(each.name == node and each.answers for each in status.nodes):
+        return Progress(False, f"node {node} is to hold a copy of group {group!r}, and does not answer")
+    return Progress(False, f"node {node} copies group {group!r}")
+
+
+def removed(status: ClusterStatus, group: str, node: str) -> Progress:
+    found = status.group(group)
+    if found is not None and node not in found.members:
+        return Progress(True, f"node {node} holds no copy of group {group!r} any more: {_count(found)}")
+    return Progress(False, f"node {node} still holds a copy of group {group!r}")
+
+
+def what_removal_costs(status: ClusterStatus, group: str, node: str) -> str:
+    """What is lost in safety by taking that copy away, for a person to think about; empty if little is."""
+    found = status.group(group)
+    if found is None or node not in found.members:
+        return ""
+    left = [name for name in found.in_sync if name != node]
+    if len(left) <= 1:
+        only = f"only {left[0]} has" if left else "nobody has"
+        return f"{only} all of group {group!r} then: the loss of that one disk loses its messages"
+    before = max(len(found.members), 1)
+    if len(left) <= before // 2:
+        return f"only {len(left)} of {before} copies of group {group!r} are in sync then: fewer than a majority"
+    return ""
+
+
+def _count(group: Group) -> str:
+    return f"{len(group.in_sync)} of {group.copies} {'copy' if group.copies == 1 else 'copies'} in sync"

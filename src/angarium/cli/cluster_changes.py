@@ -1,0 +1,120 @@
+"""`cluster drain`, `move-primary`, `add-copy` and `remove-copy`: done when they end with 0, or they say why not."""
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+import typer
+
+from angarium.admin.cluster import (
+    Cluster,
+    ClusterStatus,
+    Progress,
+    copied,
+    drained,
+    moved,
+    removed,
+    what_removal_costs,
+)
+from angarium.cli import failure, options
+from angarium.cli.cluster import GroupName, NodeName
+
+LOOK_S = 0.25
+TELL_S = 5.0  # between two sentences about how far it is
+
+Timeout = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0, help="Until it is done; what was decided stays.")
+]
+
+
+def drain(
+    name: NodeName,
+    undo: Annotated[bool, typer.Option("--undo", help="Let it be primary again.")] = False,
+    address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
+    timeout: Timeout = 60.0,
+) -> int:
+    """Hand over all primaries of a node, and make it none again, so that it can be stopped without notice.
+
+    Ends when it is primary of nothing. It stays so, also when it is started again, until --undo.
+    """
+    broker = options.Broker(address, wait)
+    if undo:
+        options.ask(broker, lambda requests: Cluster(requests).drain(name, undo=True))
+        failure.say(f"node {name} may be primary again")
+        return 0
+    return _change(broker, timeout, lambda cluster: cluster.drain(name), lambda status: drained(status, name))
+
+
+def move_primary(
+    group: GroupName, name: NodeName,
+    address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
+    timeout: Timeout = 60.0,
+) -> int:  # fmt: skip
+    """Make another in-sync copy of a group its primary; ends when it is."""
+    return _change(
+        options.Broker(address, wait), timeout,
+        lambda cluster: cluster.move_primary(group, name), lambda status: moved(status, group, name),
+    )  # fmt: skip
+
+
+def add_copy(
+    group: GroupName, name: NodeName,
+    address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
+    timeout: Timeout = 600.0,
+) -> int:  # fmt: skip
+    """Have a node hold a copy of a group; ends when that is in sync. Traffic goes on meanwhile."""
+    return _change(
+        options.Broker(address, wait), timeout,
+        lambda cluster: cluster.add_copy(group, name), lambda status: copied(status, group, name),
+    )  # fmt: skip
+
+
+def remove_copy(
+    group: GroupName, name: NodeName,
+    address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
+    timeout: Timeout = 60.0,
+    yes: options.Yes = False,
+) -> int:  # fmt: skip
+    """Have a node no longer hold a copy of a group."""
+    broker = options.Broker(address, wait)
+    cost = what_removal_costs(options.ask(broker, lambda requests: Cluster(requests).status()), group, name)
+    if cost:
+        failure.say(f"warning: {cost}")
+        options.confirm(f"Remove the copy of group {group!r} on node {name}?", yes)
+    return _change(
+        broker, timeout, lambda cluster: cluster.remove_copy(group, name), lambda status: removed(status, group, name)
+    )
+
+
+def _change(
+    broker: options.Broker, timeout_s: float, change: Callable[[Cluster], Awaitable[None]],
+    progress_of: Callable[[ClusterStatus], Progress],
+) -> int:  # fmt: skip
+    """Ask for it, and wait until the status shows it."""
+    options.check_seconds("--timeout", timeout_s)
+
+    async def work(requests: options.Requests) -> Progress:
+        cluster = Cluster(requests)
+        await change(cluster)
+        started = told_at = time.monotonic()
+        told = ""
+        while True:
+            progress = progress_of(await cluster.status())
+            now = time.monotonic()
+            if progress.is_done or now - started >= timeout_s:
+                return progress
+            if now - told_at >= TELL_S or (progress.text != told and now - started >= LOOK_S):
+                failure.say(progress.text)
+                told, told_at = progress.text, now
+            await asyncio.sleep(LOOK_S)
+
+    progress = options.ask(broker, work)
+    if progress.is_done:
+        failure.say(progress.text)
+        return 0
+    failure.say(f"not done after {timeout_s:g} s: {progress.text}; it was decided and goes on, see 'cluster status'")
+    return failure.EXIT_FAILED

@@ -1,0 +1,100 @@
+"""Goal: commands that cannot be done end in time, with a sentence that says why and whom to start; those that can are
+done when they end.
+Method: real processes, one or all copies of a group killed."""
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import angarium
+from angarium.cli import failure
+from angarium.cli.commands import app
+from tests.process.cluster_processes import Cluster, running_cluster
+
+WAITING = "has no primary: it waits for b1, which alone has all that was confirmed; start it"
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def command(capfd: pytest.CaptureFixture[str], cluster: Cluster, *arguments: str) -> Done:
+    """In this process: starting Python for each would take longer than what is tested."""
+    given = [*arguments, "--address", ",".join(cluster.addresses)]
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        failure.run(lambda: app(given, prog_name="angarium", standalone_mode=False))
+    return Done(int(ended.value.code or 0), *capfd.readouterr())
+
+
+async def _names(cluster: Cluster) -> dict[str, str]:
+    """For each group, a name that belongs there."""
+    found: dict[str, str] = {}
+    async with angarium.connect(cluster.addresses) as connection:
+        for number in range(100):
+            place = (await connection.request("cluster.where", {"name": f"queue{number}"})).result
+            found.setdefault(place["group"], f"queue{number}")
+    return found
+
+
+async def _send_to_both(cluster: Cluster) -> dict[str, str]:
+    names = await _names(cluster)
+    async with angarium.connect(cluster.addresses) as connection, connection.session() as session:
+        for name in names.values():
+            await session.send(name, b"one")
+    return names
+
+
+def test_commands_end_when_a_group_has_no_primary(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """And say why; and what the other group has is served."""
+    with running_cluster(tmp_path, client_managers=2, groups=2, copies=1) as cluster:
+        names = asyncio.run(_send_to_both(cluster))
+        cluster.kill("b1")
+        cluster.kill("cm2")
+        for name, *options in (
+            ["describe"], ["explain"], ["browse"], ["purge", "--yes"], ["receive", "--timeout", "1"],
+            ["send", "x", "--timeout", "1"],
+        ):  # fmt: skip
+            began = time.monotonic()
+            done = command(capfd, cluster, name, names["b"], *options)
+            assert time.monotonic() - began < 10.0
+            assert done.code == 1 and WAITING in done.err and done.out == "", name
+        listed = command(capfd, cluster, "ls", "--json")
+        assert listed.code == 1 and WAITING in listed.err
+        assert [each["name"] for each in json.loads(listed.out) if each["name"][0] != "_"] == [names["a"]]
+        _check_status(command(capfd, cluster, "cluster", "status"), cluster)
+
+
+def _check_status(done: Done, cluster: Cluster) -> None:
+    """It names who is missing."""
+    assert done.code == 1 and WAITING in done.err and "node cm2 cannot be reached" in done.err
+    rows = {line.split()[0]: line for line in done.out.splitlines()[1:]}
+    assert list(rows) == ["a1", "b1", "cm1", "cm2"], "in order, and nobody left out"
+    assert "in sync" in rows["a1"] and "gone" in rows["b1"] and "primary" not in rows["b1"] and "gone" in rows["cm2"]
+    assert cluster.addresses[0] in rows["cm1"]
+
+
+def test_changes_are_done_when_the_command_ends(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with running_cluster(tmp_path, client_managers=1, copies=3) as cluster:
+
+        def done(*arguments: str) -> Done:
+            return command(capfd, cluster, "cluster", *arguments)
+
+        moved = done("move-primary", "a", "a2")
+        assert moved.code == 0 and "node a2 is primary of group 'a'" in moved.err
+        assert asyncio.run(cluster.primary_of("a")) == "a2"
+        assert done("drain", "a2").code == 0 and asyncio.run(cluster.primary_of("a")) != "a2"
+        assert "in sync, drained" in done("status").out
+        assert done("drain", "a9").code == 1
+        removed = done("remove-copy", "a", "a2")
+        assert removed.code == 0 and "2 of 2 copies in sync" in removed.err
+        again = done("remove-copy", "a", "a2")
+        assert again.code == 1 and "node 'a2' holds no copy of replica group 'a'" in again.err
+        added = done("add-copy", "a", "a2")
+        assert added.code == 0 and "3 of 3 copies in sync" in added.err
+        assert done("add-copy", "a", "a2").code == 1
