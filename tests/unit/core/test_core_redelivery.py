@@ -124,10 +124,12 @@ def test_a_recovery_that_is_asked_for_again_counts_once(restarts: bool) -> None:
     assert counts(consumer)[-2:] == [2, 1]
 
 
-def test_what_its_consumer_still_has_after_a_restart_counts_as_delivered_once() -> None:
+@pytest.mark.parametrize("restarts", [1, 2])
+def test_what_its_consumer_still_has_after_a_restart_counts_as_delivered_once(restarts: int) -> None:
     world = World()
     consumer = world.consumer(world.queue_with(2), credit=10)
-    world = world.restarted()
+    for _ in range(restarts):
+        world = world.restarted()
     consumer.resume([(0, 1)], credit=None, world=world)
     consumer.credit(10)
     recover(consumer, 1, [(0, 1)])
