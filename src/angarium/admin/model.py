@@ -60,6 +60,8 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     expired: int = 0
     dead: int = 0  # moved to the dead message queue
     delayed: int = 0  # not yet due
+    staged: int = 0  # not yet committed, or not yet moved into the log
+    staged_dropped: int = 0  # staged, and not committed in time
     bytes: int = 0  # stored
     retained: int = 0  # messages that are settled, and stored for readers of the log
     damaged: int = 0  # messages set aside because their stored bytes failed the checksum

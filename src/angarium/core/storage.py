@@ -27,6 +27,9 @@ class Table(IntEnum):
     REPLICA = 17  # how far this copy of a replica group is: its own, never copied to another
     PAGE = 18  # destination id, subscription id, page -> what is settled, redelivered or doomed beyond the cursors
     GROUPS = 20  # what a voter keeps of the log of decisions: see core/groups/log.py
+    STAGE_PART = 21  # destination id, part -> query, batch, how much is staged
+    STAGED = 22  # destination id, part, last sequence -> batch that is not yet committed, or not yet moved
+    STAGE_COMMIT = 23  # destination id, query -> its last committed batch, and what of it is to be moved
 
 
 class Put(msgspec.Struct, frozen=True):

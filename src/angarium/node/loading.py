@@ -24,7 +24,7 @@ from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.restoring import StoredState
 from angarium.core.destination.subscription_record import SubscriptionRecord
 from angarium.core.errors import RemoteProtocolError
-from angarium.core.storage import Operation, Put, Table, delete_key, key_of, position_key
+from angarium.core.storage import DeleteRange, Operation, Put, Table, delete_key, key_of, position_key
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind
 from angarium.store.interface import Damaged, Item, Store
@@ -52,6 +52,8 @@ def load(store: Store) -> Loaded:
         Table.ATTACHED: state.attached,
         Table.DEDUPLICATION: state.deduplication,
         Table.LAST_VALUE: state.last_values,
+        Table.STAGE_PART: state.stage_parts,
+        Table.STAGE_COMMIT: state.stage_commits,
         Table.TRANSACTION: state.transactions,
         Table.PREPARED: state.prepared,
         Table.DECISION: state.decisions,
@@ -90,6 +92,10 @@ def _repair(store: Store, loaded: Loaded, damaged: list[tuple[Table | None, byte
             loaded.operations.append(delete_key(Table.STREAM, key))
         elif table is Table.PAGE and key not in state.pages:
             loaded.operations.append(delete_key(Table.PAGE, key))
+        elif table is Table.STAGE_PART and key not in state.stage_parts:  # its commit will find that it is missing
+            loaded.operations += [delete_key(table, key), DeleteRange(Table.STAGED, key, key + b"\xff" * 9)]
+        elif table is Table.STAGE_COMMIT and key not in state.stage_commits:
+            loaded.operations.append(delete_key(table, key))
     keys = [key for _, key in damaged]
     known = {int.from_bytes(key[:8], "big") for key in (*state.destinations, *state.logs, *state.subscriptions, *keys)}
     for destination in sorted(known):

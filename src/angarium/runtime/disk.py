@@ -32,6 +32,7 @@ from angarium.runtime.threads import LoopThreads
 from angarium.store.interface import Damaged, Item, Store, group_bytes
 
 _Batch = StoredBatch | DamagedBatch
+_ASIDE_MAX = 1_000  # batches that are kept beside the log, of one read
 _READ_BATCHES_MAX = 128  # of one read: some milliseconds of delivering
 _TURN_BATCHES_MAX = 128  # from memory, before others may run
 _TURN_BYTES_MAX = 1 << 20
@@ -284,9 +285,19 @@ def read_from_memory(store: Store, read: Read) -> list[_Batch] | None:
 
 
 def read_delayed(store: Store, read: ReadDelayed) -> DelayedRead:
-    """The first of those that wait for their time; what fails its checksum is there without its content."""
-    low, high = key_of(read.destination), key_of(read.destination + 1)
-    found = store.scan(Table.DELAYED, low, high, limit=1_000, bytes_max=read.bytes_max)
+    """The first of those that wait for their time, or of those staged in the parts, one part after the other."""
+    if not read.parts:
+        low, high = key_of(read.destination), key_of(read.destination + 1)
+        found = list(store.scan(Table.DELAYED, low, high, limit=_ASIDE_MAX, bytes_max=read.bytes_max))
+    else:
+        found, left_bytes = [], read.bytes_max
+        for part in read.parts:
+            low = key_of(read.destination, part)
+            some = store.scan(Table.STAGED, low, low + b"\xff" * 9, limit=_ASIDE_MAX - len(found), bytes_max=left_bytes)
+            found += some
+            left_bytes -= sum(len(item.value) for item in some if isinstance(item, Item))
+            if left_bytes <= 0 or len(found) >= _ASIDE_MAX:
+                break
     return DelayedRead(read.token, [(item.key, item.value if isinstance(item, Item) else b"") for item in found])
 
 

@@ -138,6 +138,8 @@ def load(store: Store) -> StoredState:
         Table.STREAM: state.streams,
         Table.DEDUPLICATION: state.deduplication,
         Table.LAST_VALUE: state.last_values,
+        Table.STAGE_PART: state.stage_parts,
+        Table.STAGE_COMMIT: state.stage_commits,
         Table.TRANSACTION: state.transactions,
         Table.PREPARED: state.prepared,
         Table.DECISION: state.decisions,

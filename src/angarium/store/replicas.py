@@ -10,7 +10,7 @@ from angarium.store import interface
 from angarium.store.interface import Store
 
 _ITEMS_MAX = 10_000
-_BULKY = (Table.BATCH, Table.DELAYED, Table.DAMAGED)
+_BULKY = (Table.BATCH, Table.DELAYED, Table.DAMAGED, Table.STAGED)
 
 
 def load_replica(store: Store) -> StoredReplica:

@@ -8,7 +8,7 @@ from collections import deque
 from angarium.core.destination.events import DamagedBatch, Read, ReadDelayed, StoredBatch, Write
 from angarium.core.destination.overtaking import overtaking
 from angarium.core.destination.restoring import StoredState
-from angarium.core.storage import DeleteRange, Operation, Put, Table, position_key
+from angarium.core.storage import DeleteRange, Operation, Put, Table, key_of, position_key
 
 
 class FakeDisk:
@@ -59,7 +59,19 @@ class FakeDisk:
 
     def read_delayed(self, read: ReadDelayed) -> list[tuple[bytes, bytes]]:
         prefix = read.destination.to_bytes(8, "big")
+        if read.parts:
+            return self._read_staged(read)
         return [item for item in sorted(self.tables[Table.DELAYED].items()) if item[0][:8] == prefix]
+
+    def _read_staged(self, read: ReadDelayed) -> list[tuple[bytes, bytes]]:
+        found: list[tuple[bytes, bytes]] = []
+        for part in read.parts:
+            low = key_of(read.destination, part)
+            for item in sorted(item for item in self.tables[Table.STAGED].items() if item[0].startswith(low)):
+                found.append((item[0], b"" if item[0] in self.damaged else item[1]))
+                if sum(len(data) for _, data in found) >= read.bytes_max:
+                    return found
+        return found
 
     def batch_ends(self, destination: int) -> list[int]:
         keys = sorted(self.tables[Table.BATCH])
@@ -89,6 +101,8 @@ class FakeDisk:
             streams=dict(self.tables[Table.STREAM]),
             deduplication=dict(self.tables[Table.DEDUPLICATION]),
             last_values=dict(self.tables[Table.LAST_VALUE]),
+            stage_parts=dict(self.tables[Table.STAGE_PART]),
+            stage_commits=dict(self.tables[Table.STAGE_COMMIT]),
             transactions=dict(self.tables[Table.TRANSACTION]),
             prepared=dict(self.tables[Table.PREPARED]),
             decisions=dict(self.tables[Table.DECISION]),

@@ -266,6 +266,7 @@ class Producer:
         identity: bytes | None = None,
         confirmed: int = 0,
         client: bytes = b"",
+        stage: tuple[str, int] = ("", 0),
     ) -> None:
         self.world = world
         self.destination = destination
@@ -273,7 +274,10 @@ class Producer:
         self.number = number
         self.identity = identity or world._fresh_identity()
         self.sequence = confirmed  # the last one used
-        opening = frames.ProducerOpen(number, "x", DestinationKind.ANY, self.identity, confirmed, client=client)
+        self.stage = stage  # query and batch
+        opening = frames.ProducerOpen(
+            number, "x", DestinationKind.ANY, self.identity, confirmed, client=client, query=stage[0], batch=stage[1]
+        )
         world.frame(self.session, destination, opening)
 
     @property
@@ -302,7 +306,10 @@ class Producer:
         confirmed = self.confirmed if world is None else 0
         self.session = session or self.session
         self.number = self.number if number is None else number
-        opening = frames.ProducerOpen(self.number, "x", DestinationKind.ANY, self.identity, confirmed)
+        query, batch = self.stage
+        opening = frames.ProducerOpen(
+            self.number, "x", DestinationKind.ANY, self.identity, confirmed, query=query, batch=batch
+        )
         self.world.frame(self.session, self.destination, opening)
 
     def close(self) -> None:

@@ -61,12 +61,14 @@ class UnconfirmedBytes:
 
 class ProducerWindow:
     def __init__(
-        self, session: int, number: int, destination: str, kind: frames.DestinationKind, unconfirmed: UnconfirmedBytes
-    ) -> None:
+        self, session: int, number: int, destination: str, kind: frames.DestinationKind, unconfirmed: UnconfirmedBytes,
+        *, stage: tuple[str, int] = ("", 0),
+    ) -> None:  # fmt: skip
         self.session = session
         self.number = number
         self.destination = destination
         self.kind = kind
+        self._query, self._batch = stage  # what it publishes is staged for
         self.identity = b""
         self.confirmed = 0
         self.is_open = False  # on the present connection
@@ -108,10 +110,11 @@ class ProducerWindow:
 
     def open(self, outlet: Outlet) -> None:
         self._is_asked = True
-        outlet.send(
-            self.session,
-            frames.ProducerOpen(self.number, self.destination, self.kind, self.identity, self.confirmed),
-        )
+        opening = frames.ProducerOpen(
+            self.number, self.destination, self.kind, self.identity, self.confirmed,
+            query=self._query, batch=self._batch,
+        )  # fmt: skip
+        outlet.send(self.session, opening)
 
     def disconnected(self) -> None:
         self.is_open = self._is_asked = False

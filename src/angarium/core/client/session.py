@@ -98,8 +98,9 @@ class SessionWindow:
             raise LocalProtocolError(f"session {self.number}: more than {PRODUCERS_MAX:,} producers; close idle ones")
         self._producer_last = event.producer
         producer = ProducerWindow(
-            self.number, event.producer, event.destination, event.destination_kind, self._unconfirmed
-        )
+            self.number, event.producer, event.destination, event.destination_kind, self._unconfirmed,
+            stage=(event.query, event.batch),
+        )  # fmt: skip
         self._producers[event.producer] = producer
         if self._is_open:
             producer.open(outlet)

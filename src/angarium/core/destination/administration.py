@@ -1,5 +1,5 @@
 """Administrative requests to a message manager: list, describe, explain, create, alter, remove, purge,
-browse, and those on dead messages and on logs.
+browse, and those on dead messages, on logs and on stages.
 
 Each command checks its arguments, and answers with one Reply; what changes the store is answered when it is
 durable.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from angarium.core.commands import check_arguments, unknown_command
-from angarium.core.destination import browsing, explaining, log_reading, redriving
+from angarium.core.destination import browsing, explaining, log_reading, redriving, stage_requests
 from angarium.core.destination.arguments import done, text
 from angarium.core.destination.command_specs import SPECS
 from angarium.core.destination.destination import Destination
@@ -38,7 +38,6 @@ from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.selecting import selected_by
 from angarium.core.errors import Rejected
 from angarium.core.ids import format_id
-from angarium.core.names import DEAD_MESSAGE_QUEUE, EVENT_LOG
 from angarium.core.storage import Put, Table, key_of
 from angarium.core.wire.frames import DestinationKind, Reply, Request
 
@@ -54,6 +53,7 @@ class Administration:
         self._manager = manager
         self._dead_messages = redriving.DeadMessages(manager)
         self._names = Names(manager.destinations)
+        self._stages = stage_requests.StageRequests(manager)
         self._log_reading = log_reading.LogReading(manager, self._names)
         self._commands: dict[str, Callable[[bytes, Request, float], list[Command]]] = {
             "destination.list": self._list,
@@ -68,6 +68,7 @@ class Administration:
             "transaction.list": self._list_transactions,
             **dict.fromkeys(redriving.COMMANDS, self._dead_messages.request),
             **dict.fromkeys(log_reading.COMMANDS, self._log_reading.request),
+            **dict.fromkeys(stage_requests.COMMANDS, self._stages.request),
         }
 
     def request(self, session: bytes, request: Request, *, now: float) -> list[Command]:
@@ -128,9 +129,7 @@ class Administration:
 
     def _remove(self, session: bytes, request: Request, now: float) -> list[Command]:
         destination = self._named(request)
-        if (name := destination.record.name) in (DEAD_MESSAGE_QUEUE, EVENT_LOG):
-            raise Rejected("reserved-name", f"{name!r} is always there: purge it instead")
-        answer = done(session, request, {"removed": name})
+        answer = done(session, request, {"removed": destination.record.name})
         return self._manager.remove(destination, PendingWrite(answers=[answer]))
 
     def _purge(self, session: bytes, request: Request, now: float) -> list[Command]:
@@ -232,6 +231,8 @@ def describe(destination: Destination) -> dict[str, Any]:
         "expired": counters.expired,
         "dead": counters.dead,
         "delayed": destination.publishing.delays.count,
+        "staged": destination.publishing.staging.count,
+        "staged_dropped": destination.publishing.staging.dropped,
         "bytes": log.stored_bytes,
         "retained": destination.state.retained_count(),
         "damaged": counters.damaged,

@@ -35,6 +35,13 @@ _DEAD = (
     _COUNT,
     _GROUP,
 )
+_STAGE = (
+    _NAME,
+    Parameter("query", "who has staged it", required=True),
+    Parameter("batch", "its number there: they ascend", Kind.WHOLE, required=True),
+    Parameter("parts", "ids of parts, each with the number of its messages", Kind.ANY, required=True),
+    _GROUP,
+)
 
 
 def _spec(name: str, text: str, *parameters: Parameter) -> CommandSpec:
@@ -79,6 +86,8 @@ SPECS = {
             "log.note", "how far a reader is, for administrators to see", _NAME, _IDENTITY,
             Parameter("reader", "its name", required=True), Parameter("positions", "of each lane", Kind.ANY), _GROUP,
         ),
+        _spec("stage.commit", "publish what is staged, once", *_STAGE),
+        _spec("stage.abort", "drop what is staged", *_STAGE),
         _spec("dmq.list", "dead messages: a page", *_DEAD, _BYTES_MAX),
         _spec("dmq.summary", "dead messages, counted by where they died and of what: a page", *_DEAD),
         _spec(

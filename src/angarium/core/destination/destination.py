@@ -30,7 +30,7 @@ from angarium.core.wire import frames
 
 _TABLES = (
     Table.BATCH, Table.LOG, Table.SUBSCRIPTION, Table.PAGE, Table.PRODUCER, Table.DAMAGED, Table.ATTACHED, Table.STREAM,
-    Table.DELAYED, Table.DEDUPLICATION, Table.LAST_VALUE,
+    Table.DELAYED, Table.DEDUPLICATION, Table.LAST_VALUE, Table.STAGE_PART, Table.STAGED, Table.STAGE_COMMIT,
     Table.DESTINATION,
 )  # fmt: skip
 _DAMAGED = "damaged"
@@ -89,8 +89,8 @@ class Destination:
         return self.state.subscription_puts(subscription) if ahead or subscription.changed_pages else []
 
     def restored(self) -> list[Command]:
-        """What was under way when the broker ended goes on: what was to be buried, and what was too much."""
-        commands = self.dispatch.bury_restored()
+        """What was under way when the broker ended goes on: what was to be buried, moved, and what was too much."""
+        commands = self.dispatch.bury_restored() + self.publishing.staging.go_on()
         return commands if self.record.over_limit == "block" else commands + self._keep_limits()
 
     def _take_up(self, subscription: Subscription) -> None:
@@ -250,13 +250,14 @@ class Destination:
 
     def deadline(self) -> float | None:
         earliest = self.state.keep_until or None
-        for deadline in (self.subscriptions.deadline(), self.publishing.delays.deadline()):
+        publishing = self.publishing
+        for deadline in (self.subscriptions.deadline(), publishing.delays.deadline(), publishing.staging.deadline()):
             if deadline is not None and (earliest is None or deadline < earliest):
                 earliest = deadline
         return earliest
 
     def tick(self, now: float) -> list[Command]:
-        commands = self.consuming.tick(now) + self.publishing.delays.tick(now)
+        commands = self.consuming.tick(now) + self.publishing.delays.tick(now) + self.publishing.staging.tick(now)
         if self.state.keep_until and now >= self.state.keep_until:
             self.state.keep_until = 0.0
             commands += self.state.freed()

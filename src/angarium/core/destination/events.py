@@ -48,7 +48,7 @@ class BatchesRead(msgspec.Struct, frozen=True):
 
 
 class DelayedRead(msgspec.Struct, frozen=True):
-    """The first of the messages that wait for their time: key and batch."""
+    """Key and batch of each; what fails its checksum is without its content."""
 
     token: int
     items: list[tuple[bytes, bytes]]
@@ -111,9 +111,12 @@ class Read(msgspec.Struct, frozen=True):
 
 
 class ReadDelayed(msgspec.Struct, frozen=True):
+    """Batches that are kept beside the log: the first that wait for their time, or those staged in the given parts."""
+
     token: int
     destination: int
     bytes_max: int  # stop after the batch that reaches this
+    parts: list[bytes] = []  # one after the other
 
 
 Command = ToSession | Write | Read | ReadDelayed | Report | FileCommand
@@ -164,6 +167,15 @@ class DestinationSettings:
     # After so long a group that waits for a decision asks for it, and one that has decided tells it again to those that
     # are silent; and again after as long. A transaction that takes longer between its phases is aborted.
     in_doubt_s: float = 5.0
+    # How long staged messages are kept that nobody commits, from the last that were added to their part. Longer than
+    # the longest batch of a query takes between a task's end and the commit.
+    staged_keep_s: float = 3_600.0
+    # Parts of one destination that are staged and not committed: about one for each task that writes to it. Past it
+    # what begins another one is refused.
+    staged_parts_max: int = 100_000
+    # Queries of which each destination remembers the last batch, so that none is committed twice. Past it the least
+    # recently used one is forgotten.
+    staged_queries_max: int = 10_000
     # What all destinations together may hold; 0 is no limit. Past it all producers are blocked.
     node_messages_max: int = 0
     node_bytes_max: int = 0

@@ -1,5 +1,5 @@
 """What a message manager remembers of a write or a read until its answer comes."""
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -67,6 +67,7 @@ class PendingSweep:
 @dataclass(frozen=True, slots=True)
 class PendingDelayed:
     destination: int
+    parts: Sequence[bytes] = ()  # that are staged and committed, to be moved; none: what is due
 
 
 @dataclass(frozen=True, slots=True)

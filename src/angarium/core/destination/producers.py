@@ -39,6 +39,7 @@ class Producer:
     session: bytes | None = None  # who has it open
     number: int = 0
     attachment: bytes = b""  # with which it was opened: a commit that comes from an earlier one is void
+    stage: tuple[str, int] | None = None  # query and batch: what it publishes is staged
     client: bytes = b""  # the connection that publishes, as it calls itself across reconnections
     refusals: list[Refusal] = field(default_factory=list)  # that its client may not have heard of
 

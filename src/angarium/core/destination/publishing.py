@@ -4,6 +4,7 @@
             --no room---------> Refuse
             --known id--------> nothing: confirmed with the rest
             --due later-------> delays
+            --with a stage----> staging, until it is committed
             --else------------> the log
 """
 from angarium.core.destination import limits
@@ -13,6 +14,7 @@ from angarium.core.destination.limits import Limits
 from angarium.core.destination.log import split_by_lane
 from angarium.core.destination.pending import Arrival, PendingWrite
 from angarium.core.destination.producers import Producer, Refusal
+from angarium.core.destination.staging import Staging
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.windows import DeduplicationWindow, LastValues, name_refusal
 from angarium.core.errors import Rejected
@@ -31,6 +33,7 @@ class Publishing:
         self._blocks: dict[str, str] = {}  # code -> reason
         self.limits = Limits(state)
         self.delays = Delays(state)
+        self.staging = Staging(state, self)
         self.window = DeduplicationWindow(state.identity, state.settings.deduplication_ids_max)
         self.last_values = LastValues(state.identity, state.settings.last_value_keys_max)
 
@@ -45,6 +48,11 @@ class Publishing:
         return limits.CODE in self._blocks
 
     @property
+    def is_timed(self) -> bool:
+        """Something has to be done when its time comes."""
+        return self.delays.next_ms is not None or bool(self.staging.parts)
+
+    @property
     def hindrance(self) -> tuple[str, str] | None:
         """The same, for what is only moved here: what the node holds in all does not grow by it."""
         return next(((code, reason) for code, reason in self._blocks.items() if code != "node-full"), None)
@@ -57,6 +65,7 @@ class Publishing:
             return [ToSession(session, frames.ProducerClosed(frame.producer, refused.code, refused.reason))]
         producer.used_ms = state.wall_ms(now)
         producer.client, producer.attachment = frame.client, frame.attachment
+        producer.stage = (frame.query, frame.batch) if frame.query else None
         opened = frames.ProducerOpened(frame.producer, producer.identity, producer.accepted, frame.attachment)
         commands: list[Command] = [ToSession(session, opened)]
         for refusal in producer.unheard(frame.confirmed):
@@ -88,10 +97,18 @@ class Publishing:
             batch = batch.slice(new - batch.first_sequence, batch.count)
         producer.accepted = batch.last_sequence
         producer.used_ms = state.wall_ms(now)
-        if (refusal := self._refusal(batch)) is not None:
+        refusal = self._refusal(batch)
+        if producer.stage is not None:
+            refusal = refusal or self.staging.refusal(producer, batch)
+        if refusal is not None:
             pending = self._refuse(producer, Refusal(batch.first_sequence, batch.last_sequence, *refusal))
             noted = Put(Table.PRODUCER, key_of(state.identity, producer.identity), producer.record())
             return [state.write([noted], pending)]
+        if producer.stage is not None:
+            pending = PendingWrite(confirmed=(producer.identity, producer.accepted))
+            operations = self.staging.hold(producer, batch, pending, now=now)
+            operations.append(Put(Table.PRODUCER, key_of(state.identity, producer.identity), producer.record()))
+            return [state.write(operations, pending)]  # never confirmed from memory: a commit counts on it
         room = self.limits.room() if self.limits.refuses() else batch.count
         if room < batch.count:
             reason = self.limits.reason() or f"{state.record.name!r} has room for {room} of {batch.count} messages"
@@ -136,6 +153,12 @@ class Publishing:
                 "more; commit fewer at a time, or raise messages_max"
             )
             raise Rejected(limits.CODE, reason)
+
+    def check_count(self, count: int) -> None:
+        """The same for messages of which only the number is known."""
+        if self.limits.refuses() and (room := self.limits.room()) < count:
+            reason = f"{self._state.record.name!r} has room for {room:,} messages, and the batch has {count:,}; "
+            raise Rejected(limits.CODE, self.limits.reason() or reason + "write fewer at a time, or raise messages_max")
 
     def committed(self, producer: Producer, batch: Batch, pending: PendingWrite, *, now: float) -> list[Operation]:
         """The messages are part of a transaction: they are answered with it."""
@@ -226,9 +249,9 @@ class Publishing:
         else:
             self._blocks.pop(code, None)
         blocked = self.blocked
+        commands: list[Command] = self.staging.go_on()
         if (blocked and blocked[0]) == (before and before[0]):
-            return []
-        commands: list[Command] = []
+            return commands
         for producer in self._state.producers.attached():
             assert producer.session is not None
             number = producer.number

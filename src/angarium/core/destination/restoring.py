@@ -36,6 +36,8 @@ class StoredState:
     streams: dict[bytes, bytes] = field(default_factory=dict)
     deduplication: dict[bytes, bytes] = field(default_factory=dict)
     last_values: dict[bytes, bytes] = field(default_factory=dict)
+    stage_parts: dict[bytes, bytes] = field(default_factory=dict)
+    stage_commits: dict[bytes, bytes] = field(default_factory=dict)
     transactions: dict[bytes, bytes] = field(default_factory=dict)
     prepared: dict[bytes, bytes] = field(default_factory=dict)
     decisions: dict[bytes, bytes] = field(default_factory=dict)
@@ -71,6 +73,7 @@ def take_up(destinations: dict[int, Destination], state: StoredState, *, now: fl
     for destination in destinations.values():
         destination.producers.sort_restored()
     corrections += _take_up_names(destinations, state)
+    _take_up_stages(destinations, state)
     return corrections + _sweep(destinations, state)
 
 
@@ -111,10 +114,20 @@ def _take_up_names(destinations: dict[int, Destination], state: StoredState) -> 
     return corrections
 
 
+def _take_up_stages(destinations: dict[int, Destination], state: StoredState) -> None:
+    found: dict[int, tuple[dict[bytes, bytes], dict[bytes, bytes]]] = {}
+    for place, records in enumerate((state.stage_parts, state.stage_commits)):
+        for key, value in records.items():
+            found.setdefault(int.from_bytes(key[:8], "big"), ({}, {}))[place][key[8:]] = value
+    for identity, (parts, commits) in found.items():
+        if (destination := destinations.get(identity)) is not None:
+            destination.publishing.staging.restore(parts, commits)
+
+
 def _sweep(destinations: dict[int, Destination], state: StoredState) -> list[Operation]:
     """Delete what belongs to no destination: writes that overtook, on a full disk, its removal."""
     keys = (*state.logs, *state.subscriptions, *state.pages, *state.producers, *state.attached, *state.streams,
-            *state.deduplication, *state.last_values)  # fmt: skip
+            *state.deduplication, *state.last_values, *state.stage_parts, *state.stage_commits)  # fmt: skip
     strays = {int.from_bytes(key[:8], "big") for key in keys} - destinations.keys()
     tables = [table for table in Table if table not in _OF_NO_DESTINATION]
     return [delete_prefix(table, identity) for identity in sorted(strays) for table in tables]

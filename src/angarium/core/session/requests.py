@@ -15,7 +15,8 @@ from angarium.core.session.events import AskNode, ToBus
 from angarium.core.session.waiting import WaitingBytes
 from angarium.core.wire import frames
 
-MANAGER_COMMANDS = ("destination.", "subscription.", "transaction.", "dmq.", "log.")  # the node itself answers others
+# The node itself answers others.
+MANAGER_COMMANDS = ("destination.", "subscription.", "transaction.", "dmq.", "log.", "stage.")
 
 
 class Requests:

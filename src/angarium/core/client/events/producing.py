@@ -13,6 +13,8 @@ class OpenProducer:
     producer: int
     destination: str
     destination_kind: DestinationKind
+    query: str = ""  # what it publishes is staged, for this query to commit; empty: it is not
+    batch: int = 0  # ... with its batch of this number
 
 
 class Publish(msgspec.Struct, frozen=True):

@@ -11,6 +11,8 @@ class ProducerOpen(Frame, frozen=True):
     confirmed: int = 0  # every sequence up to here is known to be confirmed
     attachment: bytes = b""  # on the bus: of the session to this connection; the answer repeats it
     client: bytes = b""  # on the bus: the identity of the connection
+    query: str = ""  # what it publishes is staged, for this query to commit; empty: it is not
+    batch: int = 0  # ... with its batch of this number
 
 
 class ProducerOpened(Frame, frozen=True):
