@@ -18,8 +18,11 @@ from angarium.client.blocking_log import BlockingLog
 from angarium.client.blocking_loop import LoopThread
 from angarium.client.blocking_sending import Sending
 from angarium.client.blocking_session import Session, leave
+from angarium.client.blocking_staging import BlockingStage
+from angarium.client.buffer import Limits
 from angarium.client.connection import CLOSE_TIMEOUT_S, RECONNECT_DEFAULT, Answer
 from angarium.client.log import LogDescription
+from angarium.client.staging import Stage, StagedPart
 from angarium.core.client.reconnect import ReconnectPolicy
 from angarium.core.errors import AngariumError
 
@@ -65,6 +68,11 @@ class Connection:
         return self._connection.node
 
     @property
+    def limits(self) -> Limits:
+        """What the broker takes."""
+        return self._connection.limits
+
+    @property
     def is_connected(self) -> bool:
         return self._connection.is_connected
 
@@ -107,6 +115,26 @@ class Connection:
     def logs(self, prefix: str = "", timeout_s: float | None = None) -> list[LogDescription]:
         """What the logs of all destinations hold whose names begin so."""
         return self._thread.run(self._connection.logs(prefix), timeout_s, what="listing logs")
+
+    def stage(self, query: str, batch: int) -> BlockingStage:
+        """For what one task stages; see `client.staging`."""
+
+        async def stage() -> Stage:
+            return self._connection.stage(query, batch)
+
+        return BlockingStage(self._thread, self._thread.run(stage()))
+
+    def commit_stage(
+        self, query: str, batch: int, parts: Sequence[StagedPart], timeout_s: float | None = None
+    ) -> None:
+        """Publish what is staged, once; see `client.staging.commit_stage`."""
+        commit = self._connection.commit_stage(query, batch, parts)
+        self._thread.run(commit, timeout_s, what=f"the commit of {query!r}, batch {batch}")
+
+    def abort_stage(self, query: str, batch: int, parts: Sequence[StagedPart], timeout_s: float | None = None) -> None:
+        """Drop what is staged; see `client.staging.abort_stage`."""
+        abort = self._connection.abort_stage(query, batch, parts)
+        self._thread.run(abort, timeout_s, what=f"dropping {query!r}, batch {batch}")
 
     def close(self, timeout_s: float | None = None) -> None:
         """Close every session, waiting for confirms, then the connection; raises what a session's closing raises.

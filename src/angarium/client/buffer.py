@@ -13,6 +13,7 @@ from angarium.client.ended import ended_error
 from angarium.client.flow import Flow
 from angarium.client.sending import Outbox
 from angarium.core.client import events
+from angarium.core.client.gathered import Gathered
 from angarium.core.client.session import PRODUCERS_MAX
 from angarium.core.errors import AngariumError, Rejected, Unavailable
 
@@ -70,14 +71,15 @@ class SendBuffer:
 
     # -- on the way in ---------------------------------------------------------------------------
 
-    def open(self, destination: Destination) -> Outbox:
+    def open(self, destination: Destination, stage: tuple[str, int] = ("", 0)) -> Outbox:
+        """With a stage (a query, the number of its batch) what is sent there waits for its commit."""
         if self.error is not None:
             raise self.error
         name, kind = resolve(destination)
         if len(self._producers) >= PRODUCERS_MAX:
             self._close_idle()
         number = self._producer_last + 1
-        self._driver.handle(events.OpenProducer(self._session, number, name, kind))
+        self._driver.handle(events.OpenProducer(self._session, number, name, kind, *stage))
         self._producer_last = number
         outbox = self._producers[number] = Outbox(number, name, destination, self._driver.loop)
         self.outboxes[destination] = outbox
@@ -101,6 +103,17 @@ class SendBuffer:
                 self._driver.soon(self)
             self._dirty.append(outbox)
 
+    def publish(self, outbox: Outbox, messages: Gathered) -> None:
+        """Messages that are gathered already."""
+        if self.error is not None:
+            raise self.error
+        if outbox.error is not None:
+            raise outbox.error
+        outbox.sequence += len(messages)
+        outbox.unconfirmed_cost += messages.cost
+        outbox.unconfirmed_count += len(messages)
+        self._hand_on(outbox, messages)
+
     def flush_now(self) -> None:
         dirty, self._dirty = self._dirty, []
         for outbox in dirty:
@@ -108,8 +121,10 @@ class SendBuffer:
 
     def _hand_over(self, outbox: Outbox) -> None:
         gathered = outbox.take()
-        if gathered is None or not gathered.bodies:
-            return
+        if gathered is not None and gathered.bodies:
+            self._hand_on(outbox, gathered)
+
+    def _hand_on(self, outbox: Outbox, gathered: Gathered) -> None:
         self._cost += gathered.cost
         self._count += len(gathered)
         self._driver.handle(events.Publish(self._session, outbox.number, gathered))

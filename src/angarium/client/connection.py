@@ -18,6 +18,7 @@ from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
 from angarium.client.log import Answer as Answer
 from angarium.client.log import Log, LogDescription, list_logs
 from angarium.client.session import Session
+from angarium.client.staging import Stage, StagedPart, abort_stage, commit_stage
 from angarium.client.transacted import TransactedSession
 from angarium.core.client import events
 from angarium.core.client.connection import ConnectionMachine
@@ -205,6 +206,19 @@ class Connection:
     async def logs(self, prefix: str = "") -> list[LogDescription]:
         """What the logs of all destinations hold whose names begin so."""
         return await list_logs(self.request, prefix)
+
+    def stage(self, query: str, batch: int) -> Stage:
+        """For what one task stages, in a session of its own (`client.staging`)."""
+        session = self.session()
+        return Stage(session.buffer, self.request, query, batch)
+
+    async def commit_stage(self, query: str, batch: int, parts: Sequence[StagedPart]) -> None:
+        """See `client.staging.commit_stage`."""
+        await commit_stage(self.request, query, batch, parts)
+
+    async def abort_stage(self, query: str, batch: int, parts: Sequence[StagedPart]) -> None:
+        """See `client.staging.abort_stage`."""
+        await abort_stage(self.request, query, batch, parts)
 
     def _check_usable(self) -> None:
         if self._error is not None:

@@ -21,6 +21,10 @@ class Sends(SessionPart):
         self._buffer = buffer
         self._outboxes = buffer.outboxes
 
+    @property
+    def buffer(self) -> SendBuffer:
+        return self._buffer
+
     def send(self, destination: Destination, body: Body, **fields: Unpack[MessageFields]) -> Sending:
         """Queue one message and return at once; `await` the result for the confirm.
 

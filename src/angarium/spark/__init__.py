@@ -1,4 +1,4 @@
-"""Angarium as a source of Spark: `spark.read.format("angarium")` and `spark.readStream.format("angarium")`.
+"""Angarium as a source and a sink of Spark: `spark.read`, `readStream`, `df.write`, `writeStream`, format `angarium`.
 
     options    what a user may say, checked
     offsets    how far a query is: for each destination its id, and one position for each priority that was used
@@ -8,6 +8,10 @@
     reading    a task: from pages of a log to Arrow record batches
     columns    batches as columns
     source     what Spark calls
+
+    sink           what Spark calls to write: tasks stage, the driver commits
+    sink_options   what a user may say when he writes
+    rows           rows as messages
 
 Install it with `pip install 'angarium[spark]'`. Of Angarium only the command
 line imports this package, for `angarium pipeline` (`pipelines`).

@@ -6,6 +6,7 @@ that travels leaves its connection behind. `stop` may never be called: the proce
 import time
 from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
@@ -26,6 +27,9 @@ from angarium.spark.options import EARLIEST, LATEST, SourceOptions, Where, parse
 from angarium.spark.planning import Range
 from angarium.spark.pushdown import Pushed, pushed
 from angarium.spark.reading import lost, read_ranges
+from angarium.spark.rows import check_columns
+from angarium.spark.sink import BatchWriter, StreamWriter
+from angarium.spark.sink_options import SinkOptions, parse_sink_options
 
 
 class RangesPartition(InputPartition):
@@ -41,7 +45,10 @@ class AngariumDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._given = dict(options)
-        self._parsed = parse_options(self._given)
+
+    @cached_property
+    def _parsed(self) -> SourceOptions:
+        return parse_options(self._given)
 
     @classmethod
     def name(cls) -> str:
@@ -58,6 +65,24 @@ class AngariumDataSource(DataSource):
     def streamReader(self, schema: StructType) -> "AngariumStreamReader":
         self._parsed.refuse_of_stream(self._given)
         return AngariumStreamReader(self._parsed, _checked(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        options = parse_sink_options(self._given)
+        options.refuse_of_batch()
+        _check_written(schema, options, overwrite)
+        return BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        options = parse_sink_options(self._given)
+        options.refuse_of_stream()
+        _check_written(schema, options, overwrite)
+        return StreamWriter(options)
+
+
+def _check_written(schema: StructType, options: SinkOptions, overwrite: bool) -> None:
+    if overwrite:
+        raise ConfigError("messages cannot be overwritten: use .mode('append'), of a stream .outputMode('append')")
+    check_columns([(field.name, field.dataType.simpleString()) for field in schema.fields], options)
 
 
 def _checked(schema: StructType) -> StructType:

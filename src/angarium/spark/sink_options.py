@@ -1,0 +1,71 @@
+"""What a user may say when he writes: `df.write.format("angarium").option(...)`."""
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from angarium.client.destination import Destination, Queue, Topic
+from angarium.core.errors import ConfigError, Rejected
+from angarium.core.names import QUERY_BYTES_MAX, check_name
+from angarium.spark.options import ADDRESS_DEFAULT
+
+_KNOWN = {name.lower(): name for name in ("address", "destination", "kind", "jobId", "producerId")}
+_OF_SPARK = ("path", "checkpointlocation", "queryname")  # what Spark adds to the user's, in lower case
+_KINDS: dict[str, Callable[[str], Destination]] = {"any": str, "queue": Queue, "topic": Topic}
+_PREFIX_BYTES_MAX = 10  # of ours, before the name of a job or a stream
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    address: tuple[str, ...]
+    destination: str = ""  # empty: the column of that name says it
+    kind: str = "any"
+    job: str = ""  # of a batch write
+    producer: str = ""  # of a stream, instead of its query's id
+
+    def named(self, name: str) -> Destination:
+        return _KINDS[self.kind](name)
+
+    def refuse_of_stream(self) -> None:
+        if self.job:
+            raise ConfigError("option 'jobId': it is for df.write; a stream goes by its checkpoint, or 'producerId'")
+
+    def refuse_of_batch(self) -> None:
+        if self.producer:
+            raise ConfigError("option 'producerId': it is for df.writeStream; give a batch write a 'jobId'")
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Raises `ConfigError` that names the option, what is wrong with it, and what is valid."""
+    options: dict[str, str] = {}
+    for key, value in given.items():
+        if key.lower() in _KNOWN:
+            options[_KNOWN[key.lower()]] = str(value).strip()
+        elif key.lower() not in _OF_SPARK:
+            raise ConfigError(f"unknown option {key!r}; valid for writing are {', '.join(sorted(_KNOWN.values()))}")
+    address = options.get("address", os.environ.get("ANGARIUM_ADDRESS", ADDRESS_DEFAULT))
+    kind = options.get("kind", "any")
+    if kind not in _KINDS:
+        raise ConfigError(f"option 'kind': {kind!r} is none of {', '.join(map(repr, _KINDS))}")
+    return SinkOptions(
+        address=tuple(part.strip() for part in address.split(",") if part.strip()),
+        destination=_destination(options.get("destination", "")),
+        kind=kind,
+        job=_identity("jobId", options.get("jobId", "")),
+        producer=_identity("producerId", options.get("producerId", "")),
+    )
+
+
+def _destination(name: str) -> str:
+    try:
+        if name:
+            check_name(name)
+    except Rejected as refused:
+        raise ConfigError(f"option 'destination': {refused.reason}") from None
+    return name
+
+
+def _identity(option: str, text: str) -> str:
+    limit = QUERY_BYTES_MAX - _PREFIX_BYTES_MAX
+    if len(text.encode()) > limit:
+        raise ConfigError(f"option {option!r} has {len(text.encode()):,} bytes: the most is {limit}")
+    return text
