@@ -98,3 +98,20 @@ def test_changes_are_done_when_the_command_ends(capfd: pytest.CaptureFixture[str
         added = done("add-copy", "a", "a2")
         assert added.code == 0 and "3 of 3 copies in sync" in added.err
         assert done("add-copy", "a", "a2").code == 1
+
+
+def test_a_node_holds_a_copy_that_its_configuration_does_not_name(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Also after it was killed, when that copy is all there is."""
+    with running_cluster(tmp_path, client_managers=1, groups=2, copies=1) as cluster:
+        name = asyncio.run(_names(cluster))["a"]
+        assert command(capfd, cluster, "send", name, "kept").code == 0
+        added = command(capfd, cluster, "cluster", "add-copy", "a", "b1", "--timeout", "20")
+        assert added.code == 0 and "2 of 2 copies in sync" in added.err
+        assert command(capfd, cluster, "cluster", "move-primary", "a", "b1").code == 0
+        cluster.kill("a1")
+        cluster.kill("b1")
+        cluster.start("b1")
+        received = command(capfd, cluster, "receive", name, "--timeout", "20", "--count", "1")
+        assert (received.code, received.out) == (0, "kept\n"), received.err

@@ -213,6 +213,12 @@ class Consumer:
             taken.end(is_done=is_done)
 
     def __enter__(self) -> Self:
+        """Wait until the broker has accepted it; raises what it was refused with."""
+        try:
+            self.opened()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:

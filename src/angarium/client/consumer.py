@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
 from angarium.client.acknowledging import Taken, taken_by
-from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
+from angarium.client.entering import Entering
 from angarium.client.message import Delivery, Message
 from angarium.client.ready import Ready
 from angarium.client.stream_reading import IncomingStream
@@ -28,7 +28,7 @@ _NO_RUN = -1
 _UNHURRIED_SHARE = 4  # of the prefetch: with fewer messages here, settlements are not told at once
 
 
-class Consumer(Ready):
+class Consumer(Ready, Entering):
     """Made by `Session.consume`. Iterate over it, or call `receive` or `receive_batch`; close it when done."""
 
     hands_out = True  # to the application itself: not so behind the blocking face
@@ -316,20 +316,6 @@ class Consumer(Ready):
         self.is_closing = True
         self._drop_ready()
         self._wake_all()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if error is None:
-            await self.close()
-            return
-        for taken in self.all_taken():
-            taken.end(is_done=False)
-        try:
-            await self.close(timeout_s=LEAVING_TIMEOUT_S)
-        except AngariumError as unfinished:
-            note_unfinished(error, unfinished)
 
     # -- notifications ---------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from angarium.client.acknowledging import Taken
 from angarium.client.consumer import Consumer
 from angarium.client.destination import Pattern, Queue, Topic
-from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
+from angarium.client.entering import Entering
 from angarium.client.message import Message
 from angarium.client.ready import Ready
 from angarium.core.client import events
@@ -28,7 +28,7 @@ _KINDS = {"topic": DestinationKind.TOPIC, "queue": DestinationKind.QUEUE, "any":
 _GONE = ("destination-removed", "unknown-destination")
 
 
-class PatternConsumer(Ready):
+class PatternConsumer(Ready, Entering):
     """Made by `Session.consume` with a `Pattern`. As a `Consumer`; each message knows its `destination`."""
 
     def __init__(
@@ -217,20 +217,6 @@ class PatternConsumer(Ready):
             if isinstance(result, BaseException):
                 raise result
         self.on_ended(None)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if error is None:
-            await self.close()
-            return
-        for taken in self.all_taken():
-            taken.end(is_done=False)
-        try:
-            await self.close(timeout_s=LEAVING_TIMEOUT_S)
-        except AngariumError as unfinished:
-            note_unfinished(error, unfinished)
 
     def on_ended(self, error: AngariumError | None) -> None:
         if self.is_ended:

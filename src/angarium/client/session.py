@@ -108,7 +108,7 @@ class Session(Sends, Asking):
         no_local: bool = False,
         exclusive: bool = False,
     ) -> Consumer:
-        """Open a consumer. A refusal is raised where it is first used.
+        """Open a consumer. A refusal is raised where it is first used; `async with` waits until it is open.
 
         `prefetch` messages at most are here unsettled. `durable` names a subscription of a topic that outlives the
         consumer, `shared=True` lets several consumers divide it; `shared` with a name is one that ends with the last

@@ -16,6 +16,7 @@ from angarium.core.groups.changes import Change
 from angarium.core.groups.group_services import GroupServices
 from angarium.core.groups.messages import FromReplicaMessage, ToReplicaMessage
 from angarium.core.groups.protocol import Request, decode_message, encode_message
+from angarium.core.groups.records import NodeRecord
 from angarium.core.report import Report
 from angarium.node.cluster.machinery import Machinery
 from angarium.runtime.disk import DiskSettings
@@ -84,6 +85,9 @@ class MembershipDriver:
 
     def from_replica(self, message: FromReplicaMessage) -> None:
         self._run(g.FromReplica(message))
+
+    def record_changed(self, record: NodeRecord) -> None:
+        self._run(g.RecordChanged(record))
 
     async def request(self, request: Request, *, timeout_s: float | None = None) -> Answered:
         """Have something decided. Raises `TimeoutError` when it was asked for in vain: it is asked no more, and may yet

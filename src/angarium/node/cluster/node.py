@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from angarium.core.bus import events as b
 from angarium.core.errors import RemoteProtocolError, Unavailable
 from angarium.core.groups import changes as c
-from angarium.core.groups.configuration import EMPTY, GroupConfiguration, Replica
+from angarium.core.groups.configuration import GroupConfiguration, Replica
 from angarium.core.groups.decisions import GroupConfigured
 from angarium.core.groups.group_services import GroupServices
 from angarium.core.groups.messages import FromReplicaMessage, ToReplicaMessage
-from angarium.core.groups.records import Hosted, NodeRecord
+from angarium.core.groups.records import NodeRecord
 from angarium.core.groups.settings import GroupSettings
 from angarium.core.storage import Table
 from angarium.core.wire import frames
@@ -30,6 +30,7 @@ from angarium.node.cluster.answering import ROLE_CM, ROLE_MM, Answering
 from angarium.node.cluster.commands import differing
 from angarium.node.cluster.desk import ClusterDesk
 from angarium.node.cluster.front import FrontEnd, FrontWays
+from angarium.node.cluster.hosting import Hosting
 from angarium.node.cluster.machinery import BusLike, Machinery
 from angarium.node.cluster.membership import MembershipDriver, MembershipUsers
 from angarium.node.cluster.nodes import Nodes
@@ -93,7 +94,8 @@ class ClusterNode:
         )  # fmt: skip
         stores.node.commit(identity.operations, reserved=True)
         self.nodes = Nodes(name, identity.incarnation)
-        self.replicas = {group: self._replica(group, store) for group, store in stores.replicas.items()}
+        self.hosting = Hosting(name, stores, self._replica, self._one_more_held)
+        self.replicas = self.hosting.replicas
         self.front: FrontEnd | None = None
         if config.cluster.client_manager:
             self.front = FrontEnd(config, identity, name, self._front_ways(), machinery)
@@ -173,10 +175,13 @@ class ClusterNode:
     def record(self) -> NodeRecord:
         roles = [ROLE_CM] if self.front is not None else []
         roles += [ROLE_MM] if self.replicas else []
-        hosts = tuple(Hosted(group, host.me.store, _is_empty(host)) for group, host in self.replicas.items())
         return NodeRecord(
-            self.name, self.identity.incarnation, (self._config.cluster.listen,), tuple(roles), hosts
-        )
+            self.name, self.identity.incarnation, (self._config.cluster.listen,), tuple(roles),
+            self.hosting.announced(),
+        )  # fmt: skip
+
+    def _one_more_held(self) -> None:
+        self.membership.record_changed(self.record())
 
     async def _configure_groups(self) -> None:
         """Groups of the configuration that nobody has decided yet: each is asked for until it is there."""
@@ -272,7 +277,7 @@ class ClusterNode:
             self._answering.tell_serving(sender, replica, is_anew=True)
 
     def replica_numbered(self, number: int) -> ReplicaHost | None:
-        return next((host for host in self.replicas.values() if host.number == number), None)
+        return self.hosting.numbered(number)
 
     def _record_received(self, node: bytes, service: int, message: bytes, payload: bytes) -> None:
         name = self.nodes.name_of(node)
@@ -390,6 +395,9 @@ class ClusterNode:
         replica = self.replicas.get(configuration.group)
         if replica is not None:
             replica.configured(configuration)
+        elif self.hosting.lacks(configuration):
+            group = configuration.group
+            self.spawn(self.hosting.open(group, lambda: self.configurations[group]))
         if configuration.primary is not None:
             tell_in_sync(self.name, before, configuration, is_here=self.nodes.is_here)
 
@@ -463,8 +471,3 @@ class ClusterNode:
             self.front.change_settings(config)
         for replica in self.replicas.values():
             replica.change_settings(config)
-
-
-def _is_empty(host: ReplicaHost) -> bool:
-    """No epoch was ever seen there."""
-    return host.replication.local.written == EMPTY and not host.replication.local.fence

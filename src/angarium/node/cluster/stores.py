@@ -9,6 +9,7 @@ from angarium.node.cluster.settings import group_members
 from angarium.node.config import NodeConfig
 from angarium.store.durable import DurableStore
 from angarium.store.interface import Damaged, Store
+from angarium.store.settings import StoreSettings
 
 _STORE_KEY = b"store"  # in Table.REPLICA: the id of this store
 _NODE_SEGMENT_BYTES = 4 << 20
@@ -18,11 +19,21 @@ _SCAN_LIMIT = 10_000
 @dataclass(frozen=True, slots=True)
 class Stores:
     node: Store
-    replicas: dict[str, Store]  # by group
+    replicas: dict[str, Store]  # by group, those of the configuration
     data: Path
+    settings: StoreSettings | None = None  # of those that are opened later; None: none can be
 
     def replica_data(self, group: str) -> Path:
         return self.data / f"replica-{group}"
+
+    @property
+    def can_open(self) -> bool:
+        return self.settings is not None
+
+    async def open_later(self, group: str) -> Store:
+        """One more: the cluster has decided that this node holds a copy."""
+        assert self.settings is not None
+        return await asyncio.to_thread(DurableStore.open, self.replica_data(group), self.settings)
 
 
 async def open_stores(config: NodeConfig, name: str) -> Stores:
@@ -34,7 +45,7 @@ async def open_stores(config: NodeConfig, name: str) -> Stores:
         for group, members in group_members(config.cluster).items()
         if name in members
     }
-    return Stores(node, replicas, data)
+    return Stores(node, replicas, data, config.store)
 
 
 def store_identity(store: Store, bytes_by_chance: Callable[[int], bytes]) -> bytes:
