@@ -95,6 +95,24 @@ def test_row_2_a_full_destination_tells_producers_with_the_reason_until_there_is
     asyncio.run(run())
 
 
+# Once: the first batch of each left before it was told, so those that send once and go filled the queue without end.
+def test_row_2_a_full_destination_holds_back_those_that_send_once_and_go(broker: Broker) -> None:
+    async def run() -> None:
+        async with angarium.connect(broker.address) as connection:
+            await created(connection, "row2-short", messages_max=5)
+            for _ in range(10):
+                session = connection.session()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.3):
+                        await session.send("row2-short", b"x")
+                with contextlib.suppress(angarium.AngariumError):
+                    await session.close(timeout_s=0.1)
+            described = (await connection.request("destination.describe", {"name": "row2-short"})).result
+            assert described["messages"] == 5
+
+    asyncio.run(run())
+
+
 def test_row_2_a_commit_waits_for_a_full_destination_and_can_be_given_up(broker: Broker) -> None:
     async def run() -> None:
         async with (

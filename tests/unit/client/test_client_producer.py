@@ -248,6 +248,28 @@ def test_a_block_ends_with_the_connection_unless_it_is_said_again(bench: Bench) 
     assert sequences(bench.take_batches()) == [(1, 1)]
 
 
+def test_a_producer_that_is_blocked_from_the_start_publishes_nothing_before_it_is_told() -> None:
+    bench = Bench().ready().with_session()
+    bench.do(events.OpenProducer(1, 1, "orders", QUEUE))
+    publish(bench, b"1")
+    bench.receive(frames.ProducerOpened(1, PRODUCER_ID, 0, b"", True))
+    assert bench.take_batches() == []
+    bench.receive(frames.Block(1, "destination-full", "1,000 of 1,000"))
+    assert bench.take_batches() == []
+    bench.receive(frames.Unblock(1))
+    assert sequences(bench.take_batches()) == [(1, 1)]
+
+
+def test_what_was_under_way_is_sent_again_to_a_destination_that_is_blocked_meanwhile(bench: Bench) -> None:
+    publish(bench, b"1")
+    bench.reconnect().clear()
+    publish(bench, b"2")
+    bench.receive(frames.ProducerOpened(1, PRODUCER_ID, 0, b"", True), frames.Block(1, "destination-full", ""))
+    assert sequences(bench.take_batches()) == [(1, 1)]
+    bench.receive(frames.Unblock(1))
+    assert sequences(bench.take_batches()) == [(2, 2)]
+
+
 def test_a_producer_that_the_broker_ends_is_gone(bench: Bench) -> None:
     publish(bench, b"1")
     bench.clear().receive(frames.ProducerClosed(1, "removed", "no such queue"))

@@ -342,9 +342,11 @@ def test_who_opens_a_producer_while_writes_are_blocked_is_told_at_once() -> None
     world.block("no space left")
     producer = world.producer(destination)
     assert [type(frame) for frame, _ in world.sent[producer.session]] == [frames.ProducerOpened, frames.Block]
+    assert world.last(producer.session, frames.ProducerOpened).blocked
     world.disk.full = False
     fresh = world.producer(world.locate("created-while-blocked"))
     assert len(world.received(fresh.session, frames.Block)) == 1
     world.unblock()
     late = world.producer(destination)
     assert world.received(late.session, frames.Block) == []
+    assert not world.last(late.session, frames.ProducerOpened).blocked

@@ -200,8 +200,8 @@ class ProducerWindow:
             outlet.tell(events.ProducerReady(self.session, self.number, frame.identity))
         self.is_open, self._is_asked = True, False
         if self.is_blocked:  # the broker says it again if it still is
-            self.is_blocked = False
             outlet.tell(events.Unblocked(self.session, self.number))
+        self.is_blocked = frame.blocked  # from the start: else many that send once and go would never be held back
         for item in self._in_flight:
             if item.last > frame.sequence:
                 outlet.send_with(self.session, frames.Publish(self.number), item.batch)

@@ -66,7 +66,9 @@ class Publishing:
         producer.used_ms = state.wall_ms(now)
         producer.client, producer.attachment = frame.client, frame.attachment
         producer.stage = (frame.query, frame.batch) if frame.query else None
-        opened = frames.ProducerOpened(frame.producer, producer.identity, producer.accepted, frame.attachment)
+        opened = frames.ProducerOpened(
+            frame.producer, producer.identity, producer.accepted, frame.attachment, self.blocked is not None
+        )
         commands: list[Command] = [ToSession(session, opened)]
         for refusal in producer.unheard(frame.confirmed):
             again = frames.Refuse(frame.producer, refusal.first, refusal.last, refusal.code, refusal.reason)

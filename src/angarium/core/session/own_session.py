@@ -131,7 +131,7 @@ class OwnSession:
                 producer = self._numbered(number)
                 if producer is None or producer.state is not State.OPENING or producer.attachment != attachment:
                     return []
-                producer.state = State.OPEN
+                producer.state, producer.is_blocked = State.OPEN, frame.blocked
                 return self._send(producer)
             case frames.Confirm(number, sequence):
                 producer = self._numbered(number)

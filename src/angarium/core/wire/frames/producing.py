@@ -21,6 +21,7 @@ class ProducerOpened(Frame, frozen=True):
     identity: bytes
     sequence: int  # the last sequence the log has accepted: resend what follows
     attachment: bytes = b""
+    blocked: bool = False  # a Block follows: publish nothing new before
 
 
 class Publish(Frame, frozen=True):
