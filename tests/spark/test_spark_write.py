@@ -120,6 +120,17 @@ def test_a_row_that_no_broker_takes_is_named(
     assert written(orders, name) == Counter()
 
 
+def test_bad_rows_go_to_the_dead_message_queue_once_if_that_is_wanted(spark: SparkSession, orders: Orders) -> None:
+    name = orders.create()
+    is_bad = f.col("body").cast("string").cast("int") % 100 == 7
+    frame = rows(spark, 1_000).withColumn("priority", f.when(is_bad, 12).otherwise(4))
+    for _ in range(2):
+        write(frame, orders, destination=name, jobId="nightly", badRows="dmq")
+    assert sum(written(orders, name).values()) == 990
+    page = orders.request("dmq.summary", destination=name)
+    assert [(found["reason"], found["count"]) for found in page["groups"]] == [("bad-row", 10)]
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

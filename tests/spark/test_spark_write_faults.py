@@ -58,7 +58,7 @@ def write_until_done(spark: SparkSession, orders: Orders, name: str, count: int,
 @pytest.mark.parametrize("after_s", [0.5, 1.5])
 def test_a_broker_that_is_killed_meanwhile(spark: SparkSession, tmp_path: Path, after_s: float) -> None:
     count = 60_000
-    with running(tmp_path / "broker") as broker, Orders(broker.address, "x", tmp_path) as orders:
+    with running(tmp_path) as broker, Orders(broker.address, "x", tmp_path) as orders:
         name = orders.create()
         write(rows(spark, 10), orders, destination=orders.create("warm"))
 

@@ -16,6 +16,7 @@ from angarium.core.client import events
 from angarium.core.client.gathered import Gathered
 from angarium.core.client.session import PRODUCERS_MAX
 from angarium.core.errors import AngariumError, Rejected, Unavailable
+from angarium.core.names import DEAD_MESSAGE_QUEUE
 
 SEND_BUFFER_BYTES_MAX = 64 * 1024 * 1024
 SEND_BUFFER_MESSAGES_MAX = 1_000_000
@@ -75,7 +76,8 @@ class SendBuffer:
         """With a stage (a query, the number of its batch) what is sent there waits for its commit."""
         if self.error is not None:
             raise self.error
-        name, kind = resolve(destination)
+        to_the_dead = bool(stage[0]) and destination == DEAD_MESSAGE_QUEUE  # as nobody else may send there
+        name, kind = resolve(destination, reading=to_the_dead)
         if len(self._producers) >= PRODUCERS_MAX:
             self._close_idle()
         number = self._producer_last + 1

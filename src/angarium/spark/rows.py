@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +17,7 @@ from angarium.client.buffer import Limits
 from angarium.client.fields import TEXT, make_options
 from angarium.core.client.gathered import BATCH_COST_MAX, MESSAGE_COST, Gathered, Options
 from angarium.core.errors import ConfigError, Rejected
-from angarium.core.names import check_name
+from angarium.core.names import DEAD_MESSAGE_QUEUE, NAME_CHARACTERS_MAX, check_name
 from angarium.spark.columns import ALL_COLUMNS
 from angarium.spark.sink_options import SinkOptions
 
@@ -47,6 +48,8 @@ _IGNORED = tuple(name for name in ALL_COLUMNS if name not in _TYPES)  # a broker
 _FIELDS = {name: name for name in _TYPES if name not in ("body", "destination", "expiration", "content")}
 _FIELDS["group_id"] = "group"
 _CONTENTS = ("text", "map", "stream", "plain")
+_DETAIL_CHARACTERS_MAX = 1_000
+_encode = msgspec.msgpack.Encoder().encode
 
 
 def check_columns(columns: Sequence[tuple[str, str]], options: SinkOptions) -> None:
@@ -80,10 +83,25 @@ class RowReader:
         self._options = options
         self._limits = limits
         self._partition = partition
-        self._seen = 0  # rows before this record batch
+        self._seen = 0  # rows before those that are looked at
 
     def messages(self, rows: Array) -> Iterator[Addressed]:
         """By destination, the rows of each in their order."""
+        try:
+            addressed = list(self._addressed(rows))
+        except Rejected as bad:
+            if not self._options.buries:
+                raise
+            if rows.num_rows > 1:  # which ones it is, is found by halving
+                middle = rows.num_rows // 2
+                yield from self.messages(rows.slice(0, middle))
+                yield from self.messages(rows.slice(middle))
+                return
+            addressed = [Addressed(DEAD_MESSAGE_QUEUE, [self._dead(rows, bad)])]
+        self._seen += rows.num_rows
+        yield from addressed
+
+    def _addressed(self, rows: Array) -> Iterator[Addressed]:
         bodies = rows.column(rows.schema.get_field_index("body"))
         is_text = pa.types.is_string(bodies.type) or pa.types.is_large_string(bodies.type)
         if bodies.null_count:
@@ -101,7 +119,21 @@ class RowReader:
             else:
                 chosen = options if places is None else [options[place] for place in places]
                 yield Addressed(name, self._with_options(name, some, chosen, places))
-        self._seen += rows.num_rows
+
+    def _dead(self, rows: Array, bad: Rejected) -> Gathered:
+        """A row that is no message, for people to look at: what fits of its body, where it was to go, and why not."""
+        (row,) = rows.to_pylist()
+        body = row["body"] or b""
+        now_ms = int(time.time() * 1000)
+        letter = {
+            "destination": self._options.destination or str(row.get("destination"))[:NAME_CHARACTERS_MAX],
+            "subscription": "", "position": 0, "reason": "bad-row", "deliveries": 0, "died_ms": now_ms, "expiry_ms": 0,
+            "detail": bad.reason[:_DETAIL_CHARACTERS_MAX],
+        }  # fmt: skip
+        gathered = Gathered(now_ms)
+        fitting = (body.encode() if isinstance(body, str) else body)[: self._limits.body_bytes_max]
+        gathered.append(fitting, Options(headers=_encode({"dead_letter": letter})))
+        return gathered
 
     # -- destinations ------------------------------------------------------------------------------
 

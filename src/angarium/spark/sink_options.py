@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from angarium.client.destination import Destination, Queue, Topic
 from angarium.core.errors import ConfigError, Rejected
-from angarium.core.names import QUERY_BYTES_MAX, check_name
+from angarium.core.names import DEAD_MESSAGE_QUEUE, QUERY_BYTES_MAX, check_name
 from angarium.spark.options import ADDRESS_DEFAULT
 
-_KNOWN = {name.lower(): name for name in ("address", "destination", "kind", "jobId", "producerId")}
+_KNOWN = {name.lower(): name for name in ("address", "destination", "kind", "jobId", "producerId", "badRows")}
 _OF_SPARK = ("path", "checkpointlocation", "queryname")  # what Spark adds to the user's, in lower case
 _KINDS: dict[str, Callable[[str], Destination]] = {"any": str, "queue": Queue, "topic": Topic}
 _PREFIX_BYTES_MAX = 10  # of ours, before the name of a job or a stream
@@ -21,9 +21,10 @@ class SinkOptions:
     kind: str = "any"
     job: str = ""  # of a batch write
     producer: str = ""  # of a stream, instead of its query's id
+    buries: bool = False  # a row that no broker takes goes to the dead message queue; else it fails the batch
 
     def named(self, name: str) -> Destination:
-        return _KINDS[self.kind](name)
+        return name if name == DEAD_MESSAGE_QUEUE else _KINDS[self.kind](name)
 
     def refuse_of_stream(self) -> None:
         if self.job:
@@ -52,6 +53,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         kind=kind,
         job=_identity("jobId", options.get("jobId", "")),
         producer=_identity("producerId", options.get("producerId", "")),
+        buries=_buries(options.get("badRows", "fail")),
     )
 
 
@@ -62,6 +64,12 @@ def _destination(name: str) -> str:
     except Rejected as refused:
         raise ConfigError(f"option 'destination': {refused.reason}") from None
     return name
+
+
+def _buries(text: str) -> bool:
+    if text not in ("fail", "dmq"):
+        raise ConfigError(f"option 'badRows': {text!r} is neither 'fail' nor 'dmq'")
+    return text == "dmq"
 
 
 def _identity(option: str, text: str) -> str:

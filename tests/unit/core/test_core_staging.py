@@ -12,6 +12,7 @@ from angarium.core.wire import frames
 from angarium.core.wire.batch import MessageColumns
 from angarium.core.wire.frames import DestinationKind
 from tests.unit.core.core_manager import Producer, World, identity
+from tests.unit.core.core_node import Node
 
 
 def staged(world: World, destination: int, *bodies: bytes, query: str = "job", batch: int = 0) -> tuple[bytes, int]:
@@ -255,6 +256,32 @@ def test_what_was_damaged_is_told_and_the_rest_is_moved() -> None:
     assert commit(world, (producer.identity, 2)) == ""
     assert consumer.bodies == [b"b"]
     assert [report.code for report in world.reports] == ["batch-damaged"]
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (frames.ProducerOpen(1, "_DMQ", DestinationKind.ANY), "reserved-name"),
+        (frames.ProducerOpen(1, "_LOG", DestinationKind.ANY, query="job"), "reserved-name"),
+        (frames.ProducerOpen(1, "_DMQ", DestinationKind.ANY, query="job"), ""),
+    ],
+)
+def test_only_what_is_staged_may_be_sent_to_the_dead_message_queue(frame: frames.ProducerOpen, code: str) -> None:
+    client = Node().connect_with_session()
+    client.send(frame)
+    if code:
+        assert client.last(frames.ProducerClosed).code == code
+    else:
+        assert client.last(frames.ProducerOpened).producer == 1
+
+
+def test_a_transacted_session_cannot_stage_and_names_of_queries_are_short() -> None:
+    client = Node().connect_with_session()
+    client.send(frames.SessionOpen(b"", True), session=2)
+    client.send(frames.ProducerOpen(1, "q", DestinationKind.ANY, query="job"), session=2)
+    assert client.last(frames.ProducerClosed, session=2).code == "stage-refused"
+    client.send(frames.ProducerOpen(1, "q", DestinationKind.ANY, query="x" * 201))
+    assert client.failure == "bad-frame"
 
 
 class Pipeline:

@@ -4,7 +4,7 @@ from enum import Enum
 
 from angarium.core.errors import RemoteProtocolError
 from angarium.core.ids import GLOBAL_ID_BYTES
-from angarium.core.names import QUERY_BYTES_MAX
+from angarium.core.names import DEAD_MESSAGE_QUEUE, QUERY_BYTES_MAX
 from angarium.core.wire import frames
 from angarium.core.wire.batch import PRIORITY_MAX, Batch, Columns
 from angarium.core.wire.frames import Frame
@@ -56,6 +56,11 @@ def check_producer(frame: frames.ProducerOpen) -> None:
         raise RemoteProtocolError("bad-frame", f"confirmed sequence {frame.confirmed} is out of range")
     if len(frame.query.encode()) > QUERY_BYTES_MAX or not 0 <= frame.batch <= _POSITION_MAX:
         raise RemoteProtocolError("bad-frame", f"query {frame.query!r:.50}, batch {frame.batch} is out of range")
+
+
+def is_for_the_dead(frame: frames.ProducerOpen) -> bool:
+    """Only what is staged may be sent there: the rows of a batch that are no messages for where they were to go."""
+    return bool(frame.query) and frame.destination == DEAD_MESSAGE_QUEUE
 
 
 def check_batch(batch: Batch, link: Link | None, body_bytes_max: int) -> None:

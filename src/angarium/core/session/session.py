@@ -19,7 +19,15 @@ from angarium.core.ids import GlobalIds, destination_id, group_of
 from angarium.core.names import ADMINISTRATION, check_name
 from angarium.core.session.administration_desk import AdministrationDesk
 from angarium.core.session.events import Command, SendFrame, SessionSettings, ToBus
-from angarium.core.session.links import Asked, Link, LinkState, check_batch, check_producer, check_resume
+from angarium.core.session.links import (
+    Asked,
+    Link,
+    LinkState,
+    check_batch,
+    check_producer,
+    check_resume,
+    is_for_the_dead,
+)
 from angarium.core.session.requests import Requests
 from angarium.core.session.stream_links import FROM_BUS, FROM_CLIENT, StreamLinks
 from angarium.core.session.unconfirmed import Unconfirmed
@@ -189,6 +197,9 @@ class Session:
         if not frame.identity:
             frame = replace(frame, identity=self._ids.next())
         self._unconfirmed.forget(frame.producer)
+        if frame.query and self.is_transacted:
+            reason = "what a transaction sends cannot be staged: use a session that is not transacted"
+            return [self._refused(frame, "stage-refused", reason)]
         if frame.destination == ADMINISTRATION:
             return self._open_administration(frame)
         return self._open(self._producers, frame.producer, frame, size_bytes)
@@ -213,7 +224,7 @@ class Session:
         self, links: dict[int, Link], number: int, frame: frames.ProducerOpen | frames.ConsumerOpen, size_bytes: int
     ) -> list[Command]:
         try:
-            check_name(frame.destination, reading=isinstance(frame, frames.ConsumerOpen))
+            check_name(frame.destination, reading=isinstance(frame, frames.ConsumerOpen) or is_for_the_dead(frame))
             if isinstance(frame, frames.ConsumerOpen) and frame.subscription:
                 check_name(frame.subscription, what="subscription")
         except Rejected as refusal:
