@@ -265,13 +265,15 @@ class SimDisk:
         self._start += 1
         if self._group:
             self.store.sync()
+        for write in self._group:  # perhaps one that frees, and has overtaken what a full disk does not take
+            self._synced(write.operations)
         for write in self._waiting:
             if write not in self._group:
                 try:
                     self.store.commit(write.operations)
                 except Unavailable:
                     break
-            self._synced(write.operations)
+                self._synced(write.operations)
         self.store = self.store.reopen()
         self.stream_files.crash()  # what it was not told to be synced nobody relies on
         self._clear()
