@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from angarium import blocking
-from benchmarks.processes import Broker, Launch, free_port
+from benchmarks.processes import Broker, Launch, cpu_of_all_s, cpu_s, free_port
 
 NAME = "rows"
 
@@ -63,26 +63,32 @@ def main(
     command = [sys.executable, "-m", "angarium.cli.main", "up", "--data", str(directory / "data"), "--listen", listen]
     address = f"angarium://{listen}"
     try:
-        with Broker(Launch(command, "ready"), directory / "broker.log"):
+        with Broker(Launch(command, "ready"), directory / "broker.log") as broker:
             spark = SparkSession.builder.master(f"local[{cores}]").config("spark.ui.enabled", "false").getOrCreate()
             spark.sparkContext.setLogLevel("ERROR")
-            compare(made(spark, directory, count, size, cores), address, directory, count, rounds)
+            compare(made(spark, directory, count, size, cores), address, directory, count, rounds, broker.pid)
             spark.stop()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def compare(rows: DataFrame, address: str, directory: Path, count: int, rounds: int) -> None:
+def compare(rows: DataFrame, address: str, directory: Path, count: int, rounds: int, broker: int) -> None:
     ours: list[float] = []
     parquet: list[float] = []
+    cpu: list[tuple[float, float]] = []  # of the broker, and of all but it, so far
     for number in range(rounds + 1):
+        cpu.append((cpu_s(broker), cpu_of_all_s(os.getpid()) - cpu_s(broker)))
         ours.append(write(rows, address))
+        cpu.append((cpu_s(broker), cpu_of_all_s(os.getpid()) - cpu_s(broker)))
         parquet.append(write_parquet(rows, directory))
         if (found := stored(address)) != count * (number + 1):
             raise SystemExit(f"{found:,} rows are in the log where {count * (number + 1):,} were written")
     mine, theirs = min(ours[1:]), min(parquet[1:])
     figures = f"{count / mine:,.0f} rows/s, Parquet {count / theirs:,.0f}: ratio {theirs / mine:.2f}"
     typer.echo(f"batch, exactly once: {figures}")
+    spent = [(after[0] - before[0], after[1] - before[1]) for before, after in zip(cpu[2::2], cpu[3::2], strict=True)]
+    broker_us, spark_us = (min(each) / count * 1e6 for each in zip(*spent, strict=True))
+    typer.echo(f"CPU of a row: broker {broker_us:.2f} µs, Spark with its Python workers {spark_us:.2f} µs")
 
 
 if __name__ == "__main__":

@@ -200,8 +200,8 @@ def notes(destination: Destination) -> list[str]:
 
 
 def _facts(found: Destination) -> list[tuple[str, str]]:
-    counted = ("messages", "in_flight", "delayed", "producers", "consumers", "messages_in", "messages_out", "settled",
-               "rejected", "expired", "dead", "damaged", "retained")  # fmt: skip
+    counted = ("messages", "in_flight", "delayed", "staged", "producers", "consumers", "messages_in", "messages_out",
+               "settled", "rejected", "expired", "dead", "damaged", "retained")  # fmt: skip
     return [
         ("name", found.name),
         ("kind", found.kind),

@@ -207,7 +207,7 @@ class Log:
 
 
 async def asked(request: Request, command: str, arguments: dict[str, Any]) -> Answer:
-    """For what changes nothing: again if the answer is lost."""
+    """For what may be done twice: again if the answer is lost."""
     for _ in range(ATTEMPTS_MAX - 1):
         try:
             return await request(command, arguments)

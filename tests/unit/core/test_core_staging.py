@@ -7,7 +7,7 @@ import pytest
 
 from angarium.core.destination import staging
 from angarium.core.destination.events import DestinationSettings, ReadDelayed
-from angarium.core.storage import Table
+from angarium.core.storage import Put, Table
 from angarium.core.wire import frames
 from angarium.core.wire.batch import MessageColumns
 from angarium.core.wire.frames import DestinationKind
@@ -342,7 +342,8 @@ def stored(world: World, queue: int) -> Counter[bytes]:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_crashes_lose_nothing_and_repeat_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "READ_BYTES_MAX", 150)
+    monkeypatch.setattr(staging, "READ_BYTES_MAX", 250)
+    monkeypatch.setattr(staging, "WRITE_BYTES_MAX", 100)
     monkeypatch.setattr(staging, "PARTS_READ_MAX", 3)
     pipeline = Pipeline(seed)
     expected: Counter[bytes] = Counter()
@@ -365,3 +366,16 @@ def test_parts_are_read_many_at_a_time_and_no_more_than_so_much() -> None:
     assert isinstance(read, ReadDelayed)
     assert len(read.parts) == staging.PARTS_READ_MAX
     assert read.bytes_max == staging.READ_BYTES_MAX
+
+
+def test_what_is_read_at_once_is_written_in_portions() -> None:
+    world = World()
+    queue = world.locate("q")
+    producer = world.producer(queue, stage=("job", 0))
+    for _ in range(16):
+        producer.publish(bytes(200_000))
+    world.auto = False
+    ask_commit(world, [(producer.identity, 16)])
+    assert world.complete_write() and world.complete_read()
+    sizes = [sum(len(put.value) for put in write.operations if isinstance(put, Put)) for write in world.disk.waiting]
+    assert len(sizes) > 2 and max(sizes) < staging.WRITE_BYTES_MAX + 250_000

@@ -12,7 +12,7 @@ as a whole unless all of them are durable here. What is decided is moved, in bou
 what is moved is no longer in the table, so the tables alone say how far it is.
 """
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -33,7 +33,8 @@ from angarium.core.report import Level, Report
 from angarium.core.storage import Operation, Put, Table
 from angarium.core.wire.batch import Batch, Columns
 
-READ_BYTES_MAX = 1 << 20
+READ_BYTES_MAX = 4 << 20  # of one read
+WRITE_BYTES_MAX = 1 << 20  # of one write, and one batch more
 PARTS_READ_MAX = 100  # in one read
 ANSWERS_MAX = 100  # to those who repeat one commit
 _KEY_BYTES = 8 + 16  # destination and part, before the sequence
@@ -186,39 +187,41 @@ class Staging:
         return [ReadDelayed(token, self._state.identity, READ_BYTES_MAX, parts)]
 
     def read(self, asked: PendingDelayed, event: DelayedRead, *, now: float) -> list[Command]:
-        """Move what was read: all that is left of some parts, or the beginning of one."""
+        """Move what was read: all that is left of some parts, and perhaps the beginning of one more. In several writes,
+        which the disk makes durable together: none of them may be long."""
         commit, destination = self._row[0], self._state.identity
         commands: list[Command] = []
-        pending, operations = PendingWrite(), list[Operation]()
-        ends = {key[8:_KEY_BYTES]: key for key, _ in event.items}
-        unfinished = None  # of which there may be more
-        if event.items and event.items[-1][0] != self._last_key(commit, event.items[-1][0]):
-            unfinished = event.items[-1][0][8:_KEY_BYTES]
-        for identity in asked.parts:
-            if identity in ends:
-                operations.append(delete_staged(destination, identity, ends[identity]))
-            if identity == unfinished:
-                break
-            operations.append(commit.moving.pop(identity).delete(destination))
-            if event.items and identity == event.items[-1][0][8:_KEY_BYTES]:
-                break
         if damaged := sum(not data for _, data in event.items):
             text = f"{self._state.record.name!r}, query {commit.query!r}, batch {commit.batch}: {damaged} batches"
             commands.append(Report(Level.ERROR, "batch-damaged", f"{text} that were staged fail their checksum"))
-        for _, data in event.items:
-            if data:
-                operations += self._log.take(Batch.trusted(data), pending, now=now)
-        if not commit.moving:
-            self._row.popleft()
-            operations.append(commit.put(destination))
-            pending.answers, commit.waiting = commit.waiting, []
-        pending.follows = self._moved
-        return [*commands, self._state.write(operations, pending)]
+        finished = self._finished(commit, asked.parts, event)
+        portions = _portions(event.items)
+        for number, items in enumerate(portions, 1):
+            pending, operations = PendingWrite(), list[Operation]()
+            for part, key in {key[8:_KEY_BYTES]: key for key, _ in items}.items():
+                operations.append(delete_staged(destination, part, key))
+            for _, data in items:
+                operations += self._log.take(Batch.trusted(data), pending, now=now) if data else []
+            if number == len(portions):
+                operations += [commit.moving.pop(part).delete(destination) for part in finished]
+                if not commit.moving:
+                    self._row.popleft()
+                    operations.append(commit.put(destination))  # without its parts: it is short from now on
+                    pending.answers, commit.waiting = commit.waiting, []
+                pending.follows = self._moved
+            commands.append(self._state.write(operations, pending))
+        return commands
 
-    def _last_key(self, commit: Commit, key: bytes) -> bytes:
-        """Of the part that the key is of."""
-        part = commit.moving[key[8:_KEY_BYTES]]
-        return staged_key(self._state.identity, part.identity, part.last)
+    def _finished(self, commit: Commit, asked: Sequence[bytes], event: DelayedRead) -> list[bytes]:
+        """The parts of which there is no more than was read: those before the one that was read last, and that one if
+        its last key is there. If nothing was found, there was nothing in any of them."""
+        if not event.items:
+            return list(asked)
+        last_key = event.items[-1][0]
+        last = commit.moving[last_key[8:_KEY_BYTES]]
+        at = asked.index(last.identity)
+        is_whole = last_key == staged_key(self._state.identity, last.identity, last.last)
+        return list(asked[: at + is_whole])
 
     def _moved(self, now: float) -> list[Command]:
         self._is_moving = False
@@ -245,6 +248,18 @@ class Staging:
         count = sum(part.count for part in stale)
         self.dropped += count
         text = f"{self._state.record.name!r}: {count:,} messages in {len(stale)} parts were staged, and not committed"
-        report = Report(Level.WARNING, "stage-dropped", f"{text} within staged_keep_s {keep_s:g}; the first is of")
-        first = f"{report.text} query {stale[0].query!r}, batch {stale[0].batch}"
-        return [Report(report.level, report.code, first), *self._drop(stale, [])]
+        text += f" within staged_keep_s {keep_s:g}; the first is of query {stale[0].query!r}, batch {stale[0].batch}"
+        return [Report(Level.WARNING, "stage-dropped", text), *self._drop(stale, [])]
+
+
+def _portions(items: list[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
+    """For one write each; at least one, which may be empty."""
+    portions: list[list[tuple[bytes, bytes]]] = [[]]
+    size_bytes = 0
+    for item in items:
+        if size_bytes >= WRITE_BYTES_MAX:
+            portions.append([])
+            size_bytes = 0
+        portions[-1].append(item)
+        size_bytes += len(item[1])
+    return portions
