@@ -6,7 +6,7 @@
 A refusal raises `Rejected` with the broker's code; an answer that we cannot read raises RemoteProtocolError.
 """
 from collections.abc import AsyncIterator
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -22,6 +22,8 @@ from angarium.admin.model import (
     Purged,
     convert,
 )
+from angarium.admin.places import by_name, combined, names_of, replica_groups
+from angarium.admin.requests import Requests
 from angarium.core.errors import Rejected, RemoteProtocolError
 from angarium.core.ids import format_id, message_id
 from angarium.core.patterns import NamePattern
@@ -29,20 +31,6 @@ from angarium.core.wire.batch import PRIORITY_DEFAULT, Batch
 
 PAGE_COUNT = 1_000  # messages in one page of `browse`
 PAGE_BYTES = 1 << 20
-
-
-class Answer(Protocol):
-    @property
-    def result(self) -> Any: ...
-
-    @property
-    def payload(self) -> bytes: ...
-
-
-class Requests(Protocol):
-    """A client connection, as far as administration knows it."""
-
-    async def request(self, command: str, arguments: dict[str, Any]) -> Answer: ...
 
 
 class Administration:
@@ -69,20 +57,14 @@ class Administration:
             if not page or page[0].name <= after:  # the end; or a broker that knows no pages has told all
                 break
             found += page
-        return found
+        return by_name(found)
 
     async def groups(self) -> dict[str, int]:
         """Names and numbers of a cluster's replica groups; of a broker that is alone there are none."""
-        try:
-            answer = await self._connection.request("node.groups", {})
-        except Rejected as refusal:
-            if refusal.code == "unknown-command":
-                return {}
-            raise
-        return convert("node.groups", answer.result, dict[str, int])
+        return await replica_groups(self._connection)
 
     async def describe(self, name: str) -> Destination:
-        return await self._ask("destination.describe", {"name": name}, Destination)
+        return combined(await self._of_all("destination.describe", name, Destination))
 
     async def create(self, name: str, kind: str, **options: Any) -> Destination:
         """Idempotent: one that exists with the same kind and options (see `model.Destination`) is answered as it is."""
@@ -93,8 +75,9 @@ class Administration:
         return await self._ask("destination.alter", {"name": name, **options}, Destination)
 
     async def explain(self, name: str) -> Explanation:
-        """Why messages are not being delivered."""
-        return await self._ask("destination.explain", {"name": name}, Explanation)
+        """Why messages are not being delivered; of several dead message queues, of the one that holds any."""
+        told = await self._of_all("destination.explain", name, Explanation)
+        return next((each for each in told if each.code != "nothing-waiting"), told[0])
 
     async def remove(self, name: str) -> None:
         await self._connection.request("destination.remove", {"name": name})
@@ -104,7 +87,7 @@ class Administration:
 
     async def purge(self, name: str) -> int:
         """Take all messages off; how many they were."""
-        return (await self._ask("destination.purge", {"name": name}, Purged)).purged
+        return sum(each.purged for each in await self._of_all("destination.purge", name, Purged))
 
     async def status(self) -> NodeStatus:
         return await self._ask("node.status", {}, NodeStatus)
@@ -120,7 +103,17 @@ class Administration:
         self, name: str, *, position: int = 0, count: int, selector: str = ""
     ) -> AsyncIterator[BrowsedMessage]:
         """Up to `count` messages from `position` on, those that the selector is true of; what arrives while browsing is
-        not followed."""
+        not followed. Of a `_DMQ` in several replica groups, those of one after the other."""
+        for part in await names_of(self._connection, name):
+            try:
+                async for message in self._browse(part, position, count, selector):
+                    yield message
+                    count -= 1
+            except Rejected as refusal:
+                if refusal.code != "unknown-destination" or part == name:
+                    raise
+
+    async def _browse(self, name: str, position: int, count: int, selector: str) -> AsyncIterator[BrowsedMessage]:
         end: int | None = None
         while count > 0 and (end is None or position < end):
             page = await self.page(name, position=position, count=min(count, PAGE_COUNT), selector=selector)
@@ -131,6 +124,21 @@ class Administration:
             if page.next_position <= position and not page.is_last:
                 raise RemoteProtocolError("bad-reply", f"browsing {name!r} does not get past position {position}")
             position = page.next_position
+
+    async def _of_all(self, command: str, name: str, model: type[Model]) -> list[Model]:
+        """The answers of all that are meant by the name, at least one."""
+        found: list[Model] = []
+        refused: Rejected | None = None
+        for part in await names_of(self._connection, name):
+            try:
+                found.append(await self._ask(command, {"name": part}, model))
+            except Rejected as refusal:
+                if refusal.code != "unknown-destination":
+                    raise
+                refused = refusal  # nothing has died there yet
+        if refused is not None and not found:
+            raise Rejected(refused.code, f"there is no destination {name!r}")
+        return found
 
     async def _ask(self, command: str, arguments: dict[str, Any], model: type[Model]) -> Model:
         return convert(command, (await self._connection.request(command, arguments)).result, model)

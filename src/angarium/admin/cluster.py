@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from angarium.admin.administration import Requests
 from angarium.admin.model import convert
+from angarium.admin.requests import Requests
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):

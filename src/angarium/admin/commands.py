@@ -3,8 +3,8 @@ from typing import Any
 
 import msgspec
 
-from angarium.admin.administration import Requests
 from angarium.admin.model import convert
+from angarium.admin.requests import Requests
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from angarium.admin.administration import Answer, Requests
 from angarium.admin.model import convert
+from angarium.admin.requests import Answer, Requests
 from angarium.core.errors import AngariumError, Unavailable
 
 REQUEST_S_MAX = 30.0  # a group without a primary is told sooner, by the node that was asked
@@ -31,6 +31,7 @@ class Whereabouts(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     group: str = ""
+    number: int = 0
     primary: str = ""
     in_sync: list[str] = []
     is_served: bool = False  # its message manager runs

@@ -89,6 +89,7 @@ class ConsumerFacts:
     ready_at: float | None = None  # when its application first learnt that it is open
     away_since: float | None = None
     was_away: bool = False  # for the grace time, at least once
+    forfeits_until: int = 0  # the last send before that: what arrives from before it is forfeited already
     is_gone: bool = False  # closed, or its client is
     is_refused: bool = False  # its last opening was: what it says since is ignored
     sends: dict[int, Send] = field(default_factory=dict)  # position -> when it was last sent here
@@ -142,6 +143,7 @@ class Holdings:
         """Whoever was away for the grace time has forfeited what it holds."""
         if self._is_away(facts, now):
             facts.was_away = True
+            facts.forfeits_until = self._sends
             for _, hold in facts.subscription.held_by(facts.key):
                 hold.is_forfeited = True
 
@@ -312,7 +314,8 @@ class Holdings:
                     )
                 facts.last[stream] = sequence
             subscription.seen[at] = max(seen, send)
-            subscription.holds.setdefault(at, {})[key] = Hold()
+            hold = Hold(is_forfeited=send.number <= facts.forfeits_until)
+            subscription.holds.setdefault(at, {})[key] = hold
 
     # -- outcomes ------------------------------------------------------------------------------------
 

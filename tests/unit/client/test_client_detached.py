@@ -128,13 +128,13 @@ def test_everything_is_opened_again_in_order_with_what_is_held(bench: Bench) -> 
     bench.receive(frames.Deliver(1, 0), payload=batch_of(3))
     bench.do(events.Settle(1, 1, settled=[(1, 2)]))
     detach(bench)
-    producer, consumer, settle, credit = bench.take_sent()
+    producer, consumer, settle = bench.take_sent()
     assert producer == frames.ProducerOpen(1, "orders", QUEUE, PRODUCER_ID, 0)
     assert isinstance(consumer, frames.ConsumerOpen)
     assert (consumer.resumed, consumer.held, consumer.credit, consumer.next_position) == (True, [(0, 3)], 0, 3)
     assert settle == frames.Settle(1, 1, frames.Outcome.SETTLE, [(1, 2)])
-    assert credit == frames.Credit(1, 8), "counted anew: two of ten are held"
     bench.receive(frames.ProducerOpened(1, PRODUCER_ID, 0), frames.ConsumerOpened(1))
+    assert frames.Credit(1, 8) in bench.sent_frames(), "counted anew: two of ten are held"
     (again,) = bench.take_batches()
     assert (again.first_sequence, list(again.bodies())) == (1, [b"1"])
     bench.receive(frames.Confirm(1, 1), frames.Settled(1, 1))

@@ -207,6 +207,13 @@ def test_removing_tells_everybody_and_leaves_nothing() -> None:
     assert world.request("destination.describe", name="q").code == "unknown-destination"
 
 
+def test_what_is_always_there_is_not_removed() -> None:
+    world = World()
+    world.locate("_DMQ")
+    assert world.request("destination.remove", name="_DMQ").code == "reserved-name"
+    assert world.request("destination.describe", name="_DMQ").code == ""
+
+
 def test_removing_is_answered_when_it_is_durable() -> None:
     world = World()
     world.queue_with(1)

@@ -42,6 +42,12 @@ def test_a_destination_that_was_moved_is_where_the_administrator_put_it(service:
     assert groups_of(service, frames.Locate("moved", DestinationKind.QUEUE)) == [7]
 
 
+def test_the_dead_message_queue_of_a_group_is_in_that_group(service: DestinationService) -> None:
+    for group in (1, 2, 3, 7):
+        assert groups_of(service, frames.Locate(f"_DMQ.{group}", DestinationKind.QUEUE)) == [group]
+        assert groups_of(service, frames.Request(1, "destination.browse", {"name": f"_DMQ.{group}"})) == [group]
+
+
 def test_a_request_may_ask_for_one_group(service: DestinationService) -> None:
     assert groups_of(service, frames.Request(1, "dmq.list", {"group": 2})) == [2]
 

@@ -20,7 +20,7 @@ from angarium.core.ids import (
     group_of,
     message_id,
 )
-from angarium.core.names import NAME_CHARACTERS_MAX, check_name
+from angarium.core.names import NAME_CHARACTERS_MAX, check_name, dead_message_queue_of, group_named
 from tests.unit.core.core_settings import THOROUGH
 
 
@@ -114,3 +114,15 @@ def test_a_name_is_dot_separated_segments_or_it_is_rejected(name: str) -> None:
     except Rejected as refusal:
         code = refusal.code
     assert code == expected
+
+
+def test_a_groups_dead_message_queue_may_be_read_and_no_more() -> None:
+    assert [group_named(name) for name in ("_DMQ.2", "_DMQ", "_DMQ.0", "_DMQ.x", "_DMQ.2.3", "orders.2")] == [
+        2, None, None, None, None, None
+    ]  # fmt: skip
+    check_name(dead_message_queue_of(12), reading=True)
+    for name in ("_DMQ.x", "_DMQ.0"):
+        with pytest.raises(Rejected):
+            check_name(name, reading=True)
+    with pytest.raises(Rejected):
+        check_name("_DMQ.2", sending=True)

@@ -124,10 +124,46 @@ def test_a_recovery_that_is_asked_for_again_counts_once(restarts: bool) -> None:
     assert counts(consumer)[-2:] == [2, 1]
 
 
-def test_what_its_consumer_still_has_after_a_restart_counts_as_delivered_once() -> None:
+# Once: what had been read by then was delivered first, the end of what was given back with it.
+def test_what_is_given_back_while_something_later_is_read_comes_first() -> None:
+    world = World()
+    queue = world.queue_with(6)
+    first, second = world.consumer(queue, credit=3), world.consumer(queue, credit=0)
+    assert first.positions == [0, 1, 2]
+    world.auto = False
+    second.credit(10)
+    assert len(world.reads) == 1, "from 3 on"
+    recover(first, 1, [(0, 3)])
+    world.auto = True
+    world.run_disk()
+    assert second.positions == [0, 1, 2, 3, 4, 5]
+
+
+# Once: it was delivered to the first consumer again, while the second was still expected to come back for it.
+def test_what_was_recovered_before_a_restart_stays_with_whoever_got_it_then() -> None:
+    world = World()
+    queue = world.queue_with(1)
+    first, second = world.consumer(queue, credit=1), world.consumer(queue, credit=0)
+    recover(first, 1, [(0, 1)])
+    second.credit(1)
+    assert second.positions == [0]
+    world = world.restarted()
+    first.resume([(0, 1)], credit=None, world=world)  # it has not heard that its recovery is done
+    recover(first, 1, [(0, 1)])
+    first.credit(5)
+    assert first.deliveries == []
+    second.resume([(0, 1)], credit=5, world=world)
+    assert world.last(second.session, frames.ConsumerOpened).lost == []
+    second.release((0, 1))
+    assert counts(first) + counts(second) == [2]
+
+
+@pytest.mark.parametrize("restarts", [1, 2])
+def test_what_its_consumer_still_has_after_a_restart_counts_as_delivered_once(restarts: int) -> None:
     world = World()
     consumer = world.consumer(world.queue_with(2), credit=10)
-    world = world.restarted()
+    for _ in range(restarts):
+        world = world.restarted()
     consumer.resume([(0, 1)], credit=None, world=world)
     consumer.credit(10)
     recover(consumer, 1, [(0, 1)])

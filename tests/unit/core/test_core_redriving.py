@@ -11,6 +11,7 @@ import pytest
 from angarium.admin.dead_messages import DeadMessages
 from angarium.core.destination import browsing, selecting
 from angarium.core.destination.events import DestinationSettings
+from angarium.core.errors import Rejected
 from angarium.core.ids import format_id, message_id
 from angarium.core.selector.compiled import CompiledSelector, compile_selector
 from angarium.core.selector.parser import parse
@@ -197,6 +198,8 @@ class Requests:
         self._pages = 0
 
     async def request(self, command: str, arguments: dict[str, Any] | None = None, **_: object) -> frames.Reply:
+        if command == "node.groups":
+            raise Rejected("unknown-command", "this broker is alone")
         self._pages += 1
         self._before(self._pages)
         return self._world.request(command, **(arguments or {}))

@@ -9,6 +9,8 @@
   one means that the broker lost track of the settlement, or that somebody else had it meanwhile and gave it back: it
   is settled again.
 - A released position may come back once its release was sent; its coming answers the release.
+- Who resumes gives credit when the broker has said what is lost: so no release of what was delivered before is taken
+  for one of what is delivered after.
 - On resuming, the consumer names as held also what it has settled without an answer: else the broker might give it to
   somebody else before the settlement, which follows, arrives.
 - Recovery: all that is held goes back, and nothing is handed out until the broker has answered: it comes again then.
@@ -183,7 +185,8 @@ class ConsumerWindow:
         sent = [item for outcome in _OUTCOMES if self._gathered[outcome] for item in self._number_gathered(outcome)]
         is_stuck = any(self._gathered.values())
         limit = self._limit_now()
-        if limit == self._limit or (is_stuck and limit > self._limit) or self._recalled is not None:
+        is_resuming = self._limit == _NO_LIMIT and not self.is_open
+        if limit == self._limit or (is_stuck and limit > self._limit) or self._recalled is not None or is_resuming:
             limit = _NO_LIMIT
         else:
             self._limit, self._limit_max = limit, max(self._limit_max, limit)
@@ -248,6 +251,9 @@ class ConsumerWindow:
         # What a commit settles may be lost because it was committed: its answer will tell.
         gone = [part for low, high in frame.lost for part in self._committing.gaps(low, high)]
         lost = [part for low, high in gone for part in self.held.remove(low, high)]
+        for outcome in GIVEN_BACK:
+            for low, high in frame.lost:
+                self._gathered[outcome].remove(low, high)
         if lost:
             outlet.tell(events.PositionsLost(self.session, self.number, lost))
         outlet.tell(events.ConsumerReady(self.session, self.number))

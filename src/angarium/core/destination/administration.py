@@ -38,6 +38,7 @@ from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.selecting import selected_by
 from angarium.core.errors import Rejected
 from angarium.core.ids import format_id
+from angarium.core.names import DEAD_MESSAGE_QUEUE
 from angarium.core.storage import Put, Table, key_of
 from angarium.core.wire.frames import DestinationKind, Reply, Request
 
@@ -129,7 +130,9 @@ class Administration:
 
     def _remove(self, session: bytes, request: Request, now: float) -> list[Command]:
         destination = self._named(request)
-        answer = done(session, request, {"removed": destination.record.name})
+        if (name := destination.record.name) == DEAD_MESSAGE_QUEUE:
+            raise Rejected("reserved-name", f"{name!r} is always there: purge it instead")
+        answer = done(session, request, {"removed": name})
         return self._manager.remove(destination, PendingWrite(answers=[answer]))
 
     def _purge(self, session: bytes, request: Request, now: float) -> list[Command]:

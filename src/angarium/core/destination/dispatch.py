@@ -150,6 +150,10 @@ class Dispatch:
             subscription.burying = False
             return self._bury(subscription, pieces, (asked.position, asked.end), now)
         subscription.reading = False
+        if not subscription.looks:  # else `deliver` keeps the order of each consumer
+            first = wanted(subscription, self._log)
+            if first is not None and first < asked.position and lane_of(first) == lane_of(asked.position):
+                return self.pump(subscription)  # it was given back meanwhile, perhaps with some of what was read
         commands = self._delivered(subscription, pieces, (asked.position, asked.end), now)
         self._go_live_if_level(subscription)
         return commands

@@ -45,7 +45,7 @@ from angarium.core.destination.temporaries import Temporaries
 from angarium.core.destination.well_known import well_known
 from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError
 from angarium.core.ids import destination_id, group_of
-from angarium.core.names import check_name, is_temporary
+from angarium.core.names import DEAD_MESSAGE_QUEUE, check_name, group_named, is_temporary
 from angarium.core.storage import Operation, Put, Table, key_of
 from angarium.core.stream.events import FileEvent, StreamSettings
 from angarium.core.stream.reading import Damage
@@ -246,7 +246,7 @@ class MessageManager:
             return self.transactions.frame(session, frame, payload, now=now)
         match frame:
             case frames.StreamRead():
-                found = self._by_name.get(frame.destination)
+                found = self.find(frame.destination)
                 return list(self.streams.read(session, found.identity if found else 0, frame, allowed=True))
             case frames.SessionEnded(closed):
                 self._directory.session_ended(session, closed=closed, now=now)
@@ -273,14 +273,18 @@ class MessageManager:
     # -- destinations by name ------------------------------------------------------------------------
 
     def find(self, name: str) -> Destination | None:
-        return self._by_name.get(name)
+        return self._by_name.get(self._own_name(name))
+
+    def _own_name(self, name: str) -> str:
+        """As it is called here: a group's own dead message queue has no number."""
+        return DEAD_MESSAGE_QUEUE if group_named(name) == self._number else name
 
     def _locate(self, session: bytes, frame: frames.Locate) -> list[Command]:
         name, kind = frame.name, frame.destination_kind
         try:
-            if frame.existing and name not in self._by_name:
+            if frame.existing and self.find(name) is None:
                 raise Rejected("unknown-destination", f"there is no destination {name!r}")
-            destination, operations = self.create(name, kind)
+            destination, operations = self.create(self._own_name(name), kind)
         except Rejected as refusal:
             located = frames.Located(name, kind, 0, kind, refusal.code, refusal.reason, frame.existing)
             return [ToSession(session, located)]

@@ -354,11 +354,22 @@ class Subscription:
         """All that the consumer holds goes back; what its application has seen counts as delivered. Asked for again
         because the answer was lost, nothing that went out since has been seen."""
         is_again, consumer.recovered = number <= consumer.recovered, max(number, consumer.recovered)
+        if consumer.unclaimed is not None and self.parking.awaited:
+            self._orphan_recovered(consumer, [] if is_again else seen)
         for low, high in seen if not is_again else ():
             self._give_back(RangeSet(self._take_own(consumer, low, high)), until)
         for low, high in list(consumer.held):
             self.hand_back(consumer, low, high)
         self.line.update(consumer)
+
+    def _orphan_recovered(self, consumer: Consumer, seen: list[Range]) -> None:
+        """It may have been recovered before the restart already, and be somebody else's, who has not resumed yet."""
+        for low, high in seen:
+            for part in consumer.held.overlap(low, high):
+                self.redeliveries.raise_by_one(*part)
+        for low, high in list(consumer.held):
+            for part in self._take_own(consumer, low, high):
+                self.parking.orphaned.add(*part)
 
     def _take_own(self, consumer: Consumer, low: int, high: int) -> list[Range]:
         got = consumer.held.remove(low, high)

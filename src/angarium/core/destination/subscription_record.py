@@ -56,6 +56,9 @@ def changed_pages(subscription: Subscription, destination: int) -> list[Operatio
 def _page(subscription: Subscription, base: int, end: int) -> bytes | None:
     settled = _moved(subscription.settled.starting_in(base, end), -base)
     redeliveries = subscription.redeliveries.starting_in(base, end)
+    # What is only presumed to have been delivered will be presumed so again: stored, it would count.
+    once = [part for whole in redeliveries.pop(1, []) for part in subscription.presumed.gaps(*whole)]
+    redeliveries |= {1: once} if once else {}
     doomed = subscription.doom.starting_in(base, end)
     passed_over = _moved(subscription.passed_over.starting_in(base, end), -base)
     if not (settled or redeliveries or doomed or passed_over):

@@ -4,7 +4,7 @@ A session speaks to destinations by id, and to "the message manager" by destinat
 themselves; what is for the message manager goes
 
     by name      Locate, a Request that names a destination, a stream that is read by name: to the group of its slot,
-                 or where the administrator has moved it
+                 or where the administrator has moved it; the dead message queue of a group to that group
     to all       what concerns the whole session or connection, watches, and lists
 
 and what several groups answer becomes one answer: a list is merged by name, a watch is complete when it is in all of
@@ -21,6 +21,7 @@ import msgspec
 from angarium.core.errors import LocalProtocolError
 from angarium.core.groups.records import Placement
 from angarium.core.ids import group_of
+from angarium.core.names import group_named
 from angarium.core.session.events import FromBus, ToBus
 from angarium.core.wire import frames
 
@@ -70,6 +71,8 @@ class DestinationService:
         slots = self._placement.slots
         if not slots:
             raise LocalProtocolError("nothing can be located before slots are dealt to groups")
+        if (numbered := group_named(name)) in self._groups:
+            return numbered
         moved = self._placement.exceptions.get(name)
         return slots[zlib.crc32(name.encode()) % len(slots)] if moved is None else moved
 
