@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from angarium.core.destination.events import DestinationSettings, Level
+from angarium.core.destination.events import DestinationSettings, Level, WritesBlocked, WritesUnblocked
 from angarium.core.storage import Table, position_key
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch, pack
@@ -350,3 +350,16 @@ def test_who_opens_a_producer_while_writes_are_blocked_is_told_at_once() -> None
     late = world.producer(destination)
     assert world.received(late.session, frames.Block) == []
     assert not world.last(late.session, frames.ProducerOpened).blocked
+
+
+def test_too_few_copies_are_not_called_a_full_disk() -> None:
+    """And whoever is blocked for another reason than before was never unblocked."""
+    world = World()
+    producer = world.producer(world.locate("q"))
+    world.tell(WritesBlocked("1 of 2 in sync", "too-few-copies"))
+    world.tell(WritesBlocked("no space left", "disk-full"))
+    world.tell(WritesUnblocked())
+    assert world.received(producer.session, frames.Block) == [
+        frames.Block(1, "too-few-copies", "1 of 2 in sync"), frames.Block(1, "disk-full", "no space left")
+    ]  # fmt: skip
+    assert world.received(producer.session, frames.Unblock) == [frames.Unblock(1)]

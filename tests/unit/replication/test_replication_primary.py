@@ -153,6 +153,7 @@ def test_with_too_few_copies_nothing_is_ordered_and_the_reason_is_told() -> None
     [blocked] = of(ToManager, told)
     assert isinstance(blocked, ToManager) and isinstance(blocked.event, WritesBlocked)
     assert blocked.event.reason == "group 'g' has 1 of min_copies 2 in sync; bring replicas back"
+    assert blocked.event.code == "too-few-copies", "the disk has room"
     assert primary.tell(WritesAsked([write(1)])) == []
     told = primary.configured(configuration(3, A, B, min_copies=2))
     assert ToManager(WritesUnblocked()) in told and of(WriteLocal, told)
@@ -228,3 +229,19 @@ def test_a_higher_epoch_stops_it_at_once() -> None:
     assert [type(command) for command in primary.tell(MessageReceived(B, m.Stale("g", 2)))] == [StopMessageManager]
     assert primary.tell(WritesAsked([write(1)])) == []
     assert primary.machine.deadline() is None
+
+
+def test_a_backup_that_nobody_takes_out_blocks_producers_with_the_reason() -> None:
+    """Without a majority of the voters no configuration comes: whoever sends shall know what he waits for."""
+    primary = leading()
+    [local, _] = primary.tell(WritesAsked([write(1)]), now=0.1)
+    assert isinstance(local, WriteLocal)
+    primary.tell(LocallyWritten(local.token), now=0.1)
+    told: list[object] = []
+    for tenth in range(2, 40):
+        told += of(ToManager, primary.tell(Tick(), now=tenth / 10))
+    [blocked] = told
+    assert isinstance(blocked, ToManager) and isinstance(blocked.event, WritesBlocked)
+    assert blocked.event.code == "copies-behind" and "group 'g' waits for b" in blocked.event.reason
+    primary.tell(MessageReceived(B, m.Ack("g", 1, 1)), now=4.0)
+    assert ToManager(WritesUnblocked()) in primary.tell(Tick(), now=4.1)

@@ -1,8 +1,11 @@
-"""Why nobody on the node may send anything for now: its disk is full, or it holds as much as it may."""
+"""Why nobody on the node may send anything for now: its disk is full, copies are missing, or it holds as much as it
+may."""
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import Command, Level, Report
 from angarium.core.destination.node_limits import CODE as NODE_FULL
 from angarium.core.destination.node_limits import NodeLimits
+
+WRITE_CODES = ("disk-full", "too-few-copies", "copies-behind")  # nothing can be written, and why
 
 
 class Blocking:
@@ -16,11 +19,15 @@ class Blocking:
         for code, reason in self._reasons.items():
             destination.publishing.set_blocked(code, reason)
 
-    def disk(self, reason: str) -> list[Command]:
+    def writes(self, reason: str, code: str = "disk-full") -> list[Command]:
+        """`reason` empty: they are possible again."""
         text = f"writes are blocked: {reason}" if reason else "writes are possible again"
         level = Level.ERROR if reason else Level.INFO
         commands: list[Command] = [Report(level, "disk-blocked" if reason else "disk-unblocked", text)]
-        return commands + self._block_all("disk-full", reason)
+        # The new one first: a producer that is blocked for another reason than before was never unblocked.
+        others = [other for other in WRITE_CODES if other in self._reasons and (other != code or not reason)]
+        commands += self._block_all(code, reason) if reason else []
+        return commands + [command for other in others for command in self._block_all(other, "")]
 
     def keep_node_limits(self) -> list[Command]:
         limits = self._node_limits

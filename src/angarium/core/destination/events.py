@@ -55,9 +55,11 @@ class DelayedRead(msgspec.Struct, frozen=True):
 
 
 class WritesBlocked(msgspec.Struct, frozen=True):
-    """Nothing can be written for now. Writes asked for are kept and done when it is over."""
+    """Nothing can be written for now. Writes asked for are kept and done when it is over. Told again with another code
+    or reason when that changes."""
 
     reason: str
+    code: str = "disk-full"  # one of `blocking.WRITE_CODES`
 
 
 class WritesUnblocked(msgspec.Struct, frozen=True): ...

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from angarium.core.destination.blocking import WRITE_CODES
 from angarium.core.destination.consumer import Consumer
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import BatchesRead, StoredBatch
@@ -141,8 +142,8 @@ def _verdict(
 def _nothing_waiting(destination: Destination, subscription: Subscription, figures: dict[str, Any]) -> Verdict:
     blocked, delayed = destination.publishing.blocked, figures["delayed"]
     if figures["unwritten"]:
-        if blocked is not None and blocked[0] == "disk-full":
-            return Verdict("disk-full", f"{_messages(figures['unwritten'])} cannot be written: {blocked[1]}")
+        if blocked is not None and blocked[0] in WRITE_CODES:
+            return Verdict(blocked[0], f"{_messages(figures['unwritten'])} cannot be written: {blocked[1]}")
         return Verdict("unwritten", f"{_messages(figures['unwritten'])} {_are(figures['unwritten'])} being written")
     if delayed:
         due_ms = destination.publishing.delays.next_ms
@@ -229,8 +230,8 @@ def _nobody_ready(destination: Destination, subscription: Subscription, figures:
             f"{others} not served while it is here",
         )
     blocked = destination.publishing.blocked
-    if all(consumer.opening for consumer in consumers) and blocked is not None and blocked[0] == "disk-full":
-        return Verdict("disk-full", f"{waiting}; consumers cannot open: {blocked[1]}")
+    if all(consumer.opening for consumer in consumers) and blocked is not None and blocked[0] in WRITE_CODES:
+        return Verdict(blocked[0], f"{waiting}; consumers cannot open: {blocked[1]}")
     for code, those in (
         ("no-credit", [c for c in consumers if not c.stalled and not c.opening and c.unclaimed is None]),
         ("stalled", [c for c in consumers if c.stalled]),

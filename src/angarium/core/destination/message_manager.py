@@ -171,10 +171,10 @@ class MessageManager:
                 moved = destination.publishing.due(event, now=now)
                 self._note_deadline(destination)
                 return moved
-            case WritesBlocked(reason):
-                return self._blocking.disk(reason)
+            case WritesBlocked(reason, code):
+                return self._blocking.writes(reason, code)
             case WritesUnblocked():
-                return self._blocking.disk("")
+                return self._blocking.writes("")
             case SettingsChanged(settings, streams):
                 return self._change_settings(settings, streams)
             case ClockStepped(wall_ms_at_zero):

@@ -96,14 +96,14 @@ class Peers:
         for peer in self._peers.values():
             peer.since = now
 
-    def late(self, now: float) -> list[Replica]:
-        """In-sync backups that have not acknowledged in time what our own disk has."""
+    def late(self, now: float, *, more_s: float = 0.0) -> list[Replica]:
+        """In-sync backups that have not acknowledged in time, and `more_s` longer, what our own disk has."""
         found: list[Replica] = []
         for peer in self.required():
             since = peer.since
             if (acked := peer.acked) is not None:
                 since = next((at for number, at in self._marks if number > acked), now)
-            if now - since >= self._settings.ack_within_s and peer.replica in self.configuration.in_sync:
+            if now - since >= self._settings.ack_within_s + more_s and peer.replica in self.configuration.in_sync:
                 found.append(peer.replica)
         return found
 

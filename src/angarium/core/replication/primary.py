@@ -46,6 +46,8 @@ from angarium.core.replication.payloads import Payloads
 from angarium.core.replication.peers import Peer, Peers
 from angarium.core.replication.window import Ordered, Window, operations_bytes
 
+UNDECIDED_S = 2.0  # with a majority of the voters, who is late is taken out sooner
+
 
 class Primary:
     def __init__(
@@ -73,6 +75,7 @@ class Primary:
         self._disk_reason = disk_reason
         self._is_crowded = False
         self._blocked = ""  # as the message manager was told
+        self._overdue: list[Replica] = []  # backups that group services were asked in vain to take out
         self._hands_over = False
 
     @property
@@ -110,25 +113,32 @@ class Primary:
         self._disk_reason = reason
         return self.advance(now)
 
-    def _reason(self) -> str:
+    def _reason(self) -> tuple[str, str]:
+        """Code and reason why nothing can be confirmed; empty if it can."""
         configuration = self.configuration
         have, need = len(configuration.in_sync), configuration.min_copies
         if have < need:
-            return f"group {configuration.group!r} has {have} of min_copies {need} in sync; bring replicas back"
+            reason = f"group {configuration.group!r} has {have} of min_copies {need} in sync; bring replicas back"
+            return "too-few-copies", reason
         if self._disk_reason:
-            return self._disk_reason
+            return "disk-full", self._disk_reason
+        if overdue := [replica.node for replica in self._overdue if replica in configuration.in_sync]:
+            nodes = ", ".join(overdue)
+            reason = f"group {configuration.group!r} waits for {nodes}: no majority of the voters says that it need not"
+            return "copies-behind", reason
         limit = self._settings.waiting_bytes_max
         self._is_crowded = self._waiting_bytes > (limit // 2 if self._is_crowded else limit)
         if self._is_crowded:
-            return f"group {configuration.group!r}: more than waiting_bytes_max {limit:,} wait for the replicas' disks"
-        return ""
+            what = f"more than waiting_bytes_max {limit:,} wait for the replicas' disks"
+            return "copies-behind", f"group {configuration.group!r}: {what}"
+        return "", ""
 
     def _tell_blocked(self) -> list[Command]:
-        reason = self._reason()
+        code, reason = self._reason()
         if reason == self._blocked or not self.is_started:
             return []
         self._blocked = reason
-        return [ToManager(WritesBlocked(reason) if reason else WritesUnblocked())]
+        return [ToManager(WritesBlocked(reason, code) if reason else WritesUnblocked())]
 
     # -- ordering --------------------------------------------------------------------------------------
 
@@ -347,6 +357,7 @@ class Primary:
             reminders, late = self.files.tick(now=now)
             commands += reminders + self.peers.ask_shrink(late, now=now)
         commands += self.peers.ask_shrink(self.peers.late(now), now=now)
+        self._overdue = self.peers.late(now, more_s=UNDECIDED_S)
         return commands + self.advance(now)
 
     def deadline(self) -> float:
