@@ -90,6 +90,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     unwritten_bytes: int = 0
     limits: dict[str, int] = {}  # as they hold in this node: lower than configured where the system bears no more
     store: dict[str, Any] = {}
+    cluster: str = ""  # that it is a node of; empty: it is alone
+    leader: str = ""  # of the cluster's group services, as far as it knows
 
 
 class BrowsedMessage(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ import typer
 from angarium.admin.administration import Administration
 from angarium.admin.model import BrowsedMessage, Destination, NodeStatus
 from angarium.cli import destinations, failure, options, output, streams
-from angarium.cli.receiving import body_as_json
+from angarium.cli.receiving import body_as_json, printed_body
 from angarium.core.errors import Unavailable
 from angarium.core.patterns import NamePattern, is_glob
 from angarium.core.wire.frames import PatternSyntax
@@ -138,14 +138,25 @@ def browse(
 def _browsed_json(message: BrowsedMessage, destination: str) -> bytes:
     """The fields of `receive --json`, as far as a message has them that was not delivered."""
     fields = msgspec.structs.asdict(message)
-    body, headers = body_as_json(fields.pop("body")), fields.pop("headers")
+    headers = fields.pop("headers")
+    body = body_as_json(fields.pop("body"), headers.get("content"))
     described = {name: headers.get(name) for name in ("correlation_id", "reply_to", "type")}
-    return output.json_line(fields | {"destination": destination} | described | body) + b"\n"
+    streamed = {"stream_bytes": size} if (size := _stream_bytes(message)) is not None else {}
+    return output.json_line(fields | {"destination": destination} | described | body | streamed) + b"\n"
+
+
+def _stream_bytes(message: BrowsedMessage) -> int | None:
+    """Of a body that was sent as a stream: it is not in the message."""
+    found = message.headers.get("stream")
+    return found.get("bytes") if isinstance(found, dict) else None
 
 
 def _browsed_line(message: BrowsedMessage) -> bytes:
     at = datetime.fromtimestamp(message.timestamp_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    text = message.body[: 4 * BODY_SHOWN_CHARACTERS].decode("utf-8", "replace")
+    body = printed_body(message.body, message.headers.get("content"))
+    if (size := _stream_bytes(message)) is not None:
+        body = f"(a stream of {size:,} bytes)".encode()
+    text = body[: 4 * BODY_SHOWN_CHARACTERS].decode("utf-8", "replace")
     shown = text[:BODY_SHOWN_CHARACTERS]
     more = f" ... ({len(message.body):,} bytes)" if len(text) > len(shown) else ""
     properties = " ".join(f"{key}={value}" for key, value in message.properties.items())
@@ -201,17 +212,18 @@ def status(
     wait: options.Wait = 0.0,
     as_json: options.Json = False,
 ) -> None:
-    """Show how the broker is doing."""
+    """Show how the broker is doing; in a cluster, the node that answers: `cluster status` shows all."""
     found = options.administer(options.Broker(address, wait), lambda administration: administration.status())
     if as_json:
         output.write_json(found)
     else:
-        output.write_facts(_facts(found))
+        output.write_facts([(name, value) for name, value in _facts(found) if value])
 
 
 def _facts(found: NodeStatus) -> list[tuple[str, str]]:
     facts = [
         ("node", found.name),
+        *([("cluster", f"{found.cluster}, led by {found.leader or 'nobody'}")] if found.cluster else []),
         ("version", found.version),
         ("up for", output.human_seconds(found.uptime_s)),
         ("process", str(found.pid)),

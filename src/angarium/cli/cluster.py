@@ -3,8 +3,9 @@ import contextlib
 import os
 import signal
 import threading
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -12,6 +13,7 @@ from angarium.admin.cluster import Cluster, ClusterStatus, Node
 from angarium.admin.model import convert
 from angarium.cli import failure, options, output
 from angarium.core.errors import Rejected
+from angarium.node.cluster.health import listed
 
 if TYPE_CHECKING:
     from angarium.node.cluster.node import ClusterReady
@@ -21,6 +23,7 @@ ClusterData = Annotated[Path, typer.Option("--data", metavar="DIR", help="Direct
 BasePort = Annotated[
     int, typer.Option("--base-port", metavar="PORT", min=1_024, max=60_000, help="The first port that is used.")
 ]
+Result = TypeVar("Result")
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of a replica group.", show_default=False)]
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name of a node.", show_default=False)]
 
@@ -58,6 +61,8 @@ def up(
 ) -> int:
     """Run a whole cluster on this machine, each node a process, in the foreground.
 
+    The first three nodes that hold copies vote about everything: with two of them gone nothing is decided.
+
     Ends with Ctrl-C or SIGTERM. Prints one line with the word `ready` and the addresses for clients. A second start on
     the same data takes up where the first left off.
     """
@@ -67,7 +72,9 @@ def up(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
+    cluster.check_same()
     cluster.write_configuration()
+    failure.say(f"starting {len(cluster.nodes)} nodes; {listed(cluster.voters)} vote, their data are in {data}")
     try:
         cluster.start()
         addresses = ",".join(cluster.addresses)
@@ -96,8 +103,12 @@ def status(address: options.Address = [], wait: options.Wait = 0.0, as_json: opt
 
 
 def _ask_status(address: list[str], wait_s: float = 0.0) -> dict[str, Any]:
+    return ask_cluster(options.Broker(address, wait_s), lambda cluster: cluster.status_as_told())
+
+
+def ask_cluster(broker: options.Broker, work: Callable[[Cluster], Awaitable[Result]]) -> Result:
     try:
-        return options.ask(options.Broker(address, wait_s), lambda requests: Cluster(requests).status_as_told())
+        return options.ask(broker, lambda requests: work(Cluster(requests)))
     except Rejected as refusal:
         if refusal.code != "unknown-command":
             raise

@@ -17,7 +17,7 @@ from angarium.admin.cluster import (
     what_removal_costs,
 )
 from angarium.cli import failure, options
-from angarium.cli.cluster import GroupName, NodeName
+from angarium.cli.cluster import GroupName, NodeName, ask_cluster
 
 LOOK_S = 0.25
 TELL_S = 5.0  # between two sentences about how far it is
@@ -40,7 +40,7 @@ def drain(
     """
     broker = options.Broker(address, wait)
     if undo:
-        options.ask(broker, lambda requests: Cluster(requests).drain(name, undo=True))
+        ask_cluster(broker, lambda cluster: cluster.drain(name, undo=True))
         failure.say(f"node {name} may be primary again")
         return 0
     return _change(broker, timeout, lambda cluster: cluster.drain(name), lambda status: drained(status, name))
@@ -81,7 +81,7 @@ def remove_copy(
 ) -> int:  # fmt: skip
     """Have a node no longer hold a copy of a group."""
     broker = options.Broker(address, wait)
-    cost = what_removal_costs(options.ask(broker, lambda requests: Cluster(requests).status()), group, name)
+    cost = what_removal_costs(ask_cluster(broker, lambda cluster: cluster.status()), group, name)
     if cost:
         failure.say(f"warning: {cost}")
         options.confirm(f"Remove the copy of group {group!r} on node {name}?", yes)
@@ -97,8 +97,7 @@ def _change(
     """Ask for it, and wait until the status shows it."""
     options.check_seconds("--timeout", timeout_s)
 
-    async def work(requests: options.Requests) -> Progress:
-        cluster = Cluster(requests)
+    async def work(cluster: Cluster) -> Progress:
         await change(cluster)
         started = told_at = time.monotonic()
         told = ""
@@ -112,7 +111,7 @@ def _change(
                 told, told_at = progress.text, now
             await asyncio.sleep(LOOK_S)
 
-    progress = options.ask(broker, work)
+    progress = ask_cluster(broker, work)
     if progress.is_done:
         failure.say(progress.text)
         return 0

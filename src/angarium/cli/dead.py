@@ -11,7 +11,7 @@ from angarium.admin.model import BrowsedMessage
 from angarium.cli import failure, options, output, streams
 from angarium.cli.blocks import with_block
 from angarium.cli.durations import parse_seconds
-from angarium.cli.receiving import body_as_json
+from angarium.cli.receiving import body_as_json, printed_body
 
 BODY_SHOWN_BYTES = 200
 
@@ -74,6 +74,9 @@ def ls(
     found = options.ask(options.Broker(address, wait), lambda requests: DeadMessages(requests).summary(which))
     if as_json:
         output.write_json(found)
+        return
+    if not found:
+        failure.say("there are no such dead messages" if which.arguments() else "there are no dead messages")
         return
     rows = [
         (
@@ -204,7 +207,8 @@ def _death(message: BrowsedMessage) -> dict[str, Any]:
 
 def _as_json(message: BrowsedMessage) -> bytes:
     fields = msgspec.structs.asdict(message)
-    body, headers = body_as_json(fields.pop("body")), fields.pop("headers")
+    headers = fields.pop("headers")
+    body = body_as_json(fields.pop("body"), headers.get("content"))
     kept = {name: value for name, value in headers.items() if name != "dead_letter"}
     return output.json_line(fields | {"dead_letter": _death(message), "headers": kept} | body) + b"\n"
 
@@ -224,7 +228,7 @@ def _as_text(message: BrowsedMessage) -> bytes:
         ("priority", str(message.priority)),
         *((f"header {name}", str(value)) for name, value in message.headers.items() if name != "dead_letter"),
         *((f"property {name}", str(value)) for name, value in message.properties.items()),
-        ("body", _body(message.body)),
+        ("body", _body(printed_body(message.body, message.headers.get("content")))),
     ]
     lines = [f"  {name:<12} {output.plain(value)}" for name, value in facts if value]
     return "\n".join([message.id, *lines, "", ""]).encode()

@@ -3,9 +3,12 @@ import math
 from enum import Enum
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
+from angarium.admin.administration import Administration
 from angarium.admin.model import Destination
+from angarium.admin.timed import Whereabouts, whereabouts
 from angarium.cli import failure, options, output
 from angarium.cli.blocks import with_block
 from angarium.cli.durations import parse_seconds
@@ -168,13 +171,16 @@ def describe(
     as_json: options.Json = False,
 ) -> None:
     """Show all figures and options of a queue or topic."""
-    found = options.administer(
-        options.Broker(address, wait), lambda administration: administration.describe(destination)
-    )
+
+    async def look(requests: options.Requests) -> tuple[Destination, Whereabouts | None]:
+        return await Administration(requests).describe(destination), await whereabouts(requests, destination)
+
+    found, place = options.ask(options.Broker(address, wait), look)
     if as_json:
-        output.write_json(found)
-    else:
-        output.write_facts(_facts(found))
+        output.write_json(msgspec.structs.asdict(found) | ({"group": place.group} if place is not None else {}))
+        return
+    group = [] if place is None else [("group", f"{place.group}, primary {place.primary or 'none'}")]
+    output.write_facts([*_facts(found), *group])
 
 
 def notes(destination: Destination) -> list[str]:

@@ -7,6 +7,7 @@
 Set ANGARIUM_TRACEBACK=1 to see the traceback of a failure that should not happen.
 """
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -64,8 +65,11 @@ def run(command: Callable[[], object]) -> NoReturn:
 
 
 def say(text: str) -> None:
-    """One sentence to the user, on one line of standard error."""
-    print("angarium: " + " ".join(text.split()), file=sys.stderr, flush=True)
+    """One sentence to the user, on one line of standard error. Lines that are indented follow as they are: they show
+    where something is."""
+    sentence, *rest = re.split(r"\n(?=    )", text)
+    shown = ["angarium: " + " ".join(sentence.split()), *(line.rstrip() for line in rest)]
+    print("\n".join(shown), file=sys.stderr, flush=True)
 
 
 def describe(error: OSError) -> str:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ class LocalCluster:
         together: bool = False, settings: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.data = data
+        self._base_port, self._copies = base_port, copies
         self._settings = settings  # more, by table, the same for every node
         self._host = "127.0.0.1"
         managers = [f"{'node' if together else 'cm'}{n + 1}" for n in range(client_managers)]
@@ -44,11 +46,21 @@ class LocalCluster:
         names = list(dict.fromkeys([*managers, *(node for nodes in members.values() for node in nodes)]))
         self._link_ports = {name: base_port + len(managers) + at for at, name in enumerate(names)}
         self._client_ports = {name: base_port + at for at, name in enumerate(managers)}
-        self._voters = _voters(managers, [node for nodes in members.values() for node in nodes if not together])
+        self.voters = _voters(managers, [node for nodes in members.values() for node in nodes if not together])
         self._groups = members
         self._bus = f"239.192.{base_port >> 8 & 255}.{base_port & 255}:{base_port + len(managers) + len(names)}"
         self.nodes = [LocalNode(name, data / name / "node.toml") for name in names]
         self.addresses = [f"angarium://{self._host}:{port}" for port in self._client_ports.values()]
+
+    def check_same(self) -> None:
+        """What lies there is of this cluster: another number of nodes, or other ports, would be another one."""
+        found = found_shape(self.data)
+        wanted = f"--cms {len(self._client_ports)} --groups {len(self._groups)} --copies {self._copies}"
+        shape = f"{wanted} --base-port {self._base_port}"
+        if found and found != shape:
+            raise failure.Failure(
+                f"{self.data} holds a cluster that was made with {found}; start it with these, or use another --data"
+            )
 
     def write_configuration(self) -> None:
         """Kept from the first start on, so that a second one is the same cluster."""
@@ -66,7 +78,7 @@ class LocalCluster:
     def _configuration(self, name: str, secret: str) -> str:
         is_manager = name in self._client_ports
         listen = f"{self._host}:{self._client_ports.get(name, 0)}"
-        voters = [f"{voter}={self._host}:{self._link_ports[voter]}" for voter in self._voters]
+        voters = [f"{voter}={self._host}:{self._link_ports[voter]}" for voter in self.voters]
         groups = [f"{group}: {' '.join(nodes)}" for group, nodes in self._groups.items()]
         tables: dict[str, dict[str, object]] = {
             "node": {"name": name, "listen": listen, "data": str(self.data / name)},
@@ -110,7 +122,9 @@ class LocalCluster:
         while not ready.exists() or ready.read_text().strip() != str(node.process.pid):
             if node.process.poll() is not None:
                 last = (node.config.parent / "log").read_text(errors="replace").strip().splitlines()[-1:]
-                raise failure.Failure(f"node {node.name} ended with {node.process.returncode}: {''.join(last)}")
+                reason = "".join(last).removeprefix("angarium: ")
+                remedy = "; use another --base-port" if "in use" in reason else ""
+                raise failure.Failure(f"node {node.name} ended with {node.process.returncode}: {reason}{remedy}")
             if time.monotonic() > deadline:
                 raise failure.Failure(f"node {node.name} was not ready after {READY_S_MAX:g} s; see {ready.parent}/log")
             time.sleep(0.05)
@@ -144,6 +158,21 @@ class LocalCluster:
                 process.wait()
                 clean = False
         return clean
+
+
+def found_shape(data: Path) -> str:
+    """How a cluster that lies there was made, as options; empty if there is none."""
+    try:
+        files = [tomllib.loads(path.read_text()) for path in data.glob("*/node.toml")]
+        managers = [file["node"]["listen"] for file in files if file["cluster"]["client_manager"]]
+        if not managers:
+            return ""
+        groups = files[0]["cluster"]["groups"]
+        copies = len(groups[0].partition(":")[2].split())
+        base_port = min(int(listen.rpartition(":")[2]) for listen in managers)
+    except (OSError, ValueError, KeyError, IndexError):
+        return ""  # the nodes themselves will say what is wrong with it
+    return f"--cms {len(managers)} --groups {len(groups)} --copies {copies} --base-port {base_port}"
 
 
 def _letters(number: int) -> str:

@@ -18,6 +18,7 @@ from angarium.admin.administration import Administration
 from angarium.admin.timed import TimedRequests
 from angarium.cli import failure, files, options, output, streams, waiting
 from angarium.client.destination import name_of
+from angarium.client.fields import decode_body
 from angarium.client.present import receive_present
 from angarium.core.ids import format_id
 from angarium.core.patterns import is_glob
@@ -80,7 +81,7 @@ def receive(
     ] = False,
     output_dir: Annotated[
         Path | None,
-        typer.Option("--output-dir", metavar="DIR", help="Write each body to a file there; print their names."),
+        typer.Option("--output-dir", metavar="DIR", help="Write each body to a file there (it is made); print names."),
     ] = None,
     as_json: options.Json = False,
 ) -> int:
@@ -96,8 +97,8 @@ def receive(
         angarium receive backups --output-dir /tmp/backups --count 1
     """
     options.check_seconds("--timeout", timeout)
-    if output_dir is not None and not output_dir.is_dir():
-        raise failure.Failure(f"--output-dir {output_dir}: there is no such directory", failure.EXIT_USAGE)
+    if output_dir is not None:
+        output_dir.mkdir(parents=True, exist_ok=True)
     timeout_s = timeout if timeout is not None else None if follow else TIMEOUT_S
     is_topic = topic or durable is not None
     if shared and durable is None:
@@ -247,7 +248,7 @@ async def _print(messages: list[angarium.Message], wanted: Wanted) -> None:
         if (size := _stream_bytes(message)) is not None:  # printing it without its body, and settling it, would lose it
             text = f"message {format_id(message.id)} is a stream of {size:,} bytes; receive it with --output-dir"
             raise failure.Failure(text)
-    bodies = [_as_json(message) for message in messages] if wanted.as_json else [message.body for message in messages]
+    bodies = [_as_json(message) if wanted.as_json else _as_text(message) for message in messages]
     await streams.pour(b"\n".join(bodies) + b"\n")
 
 
@@ -256,6 +257,13 @@ def _stream_bytes(message: angarium.Message) -> int | None:
         return message.stream_bytes
     except angarium.Rejected:
         return None
+
+
+def _as_text(message: angarium.Message) -> bytes:
+    try:
+        return printed_body(message.body, message.content)
+    except angarium.Rejected:  # its headers cannot be read
+        return message.body
 
 
 def _as_json(message: angarium.Message) -> bytes:
@@ -277,11 +285,31 @@ def _as_json(message: angarium.Message) -> bytes:
         }
     except angarium.Rejected as refusal:  # one that nobody can read must not keep the others from coming
         fields = {"unreadable": str(refusal)}
-    return output.json_line(facts | fields | body_as_json(message.body))
+    content = None if "unreadable" in fields else message.content
+    return output.json_line(facts | fields | body_as_json(message.body, content))
 
 
-def body_as_json(body: bytes) -> dict[str, Any]:
-    """`body` if it is text, else `body_base64`: exactly one of them."""
+def _values(body: bytes, content: object) -> Any:
+    """Of a map or a stream body; None of any other, and of one that cannot be read."""
+    if content not in ("map", "stream"):
+        return None
+    try:
+        found = decode_body(body, str(content))
+    except angarium.Rejected:
+        return None
+    return dict(found) if content == "map" else list(found)
+
+
+def printed_body(body: bytes, content: object) -> bytes:
+    """The bytes as they are; the values of a map or a stream body as JSON."""
+    values = _values(body, content)
+    return body if values is None else output.json_line(values)
+
+
+def body_as_json(body: bytes, content: object = None) -> dict[str, Any]:
+    """`body` if it is text, or values of a map or a stream body, else `body_base64`: exactly one of them."""
+    if (values := _values(body, content)) is not None:
+        return {"body": values}
     try:
         return {"body": body.decode("utf-8")}
     except UnicodeDecodeError:

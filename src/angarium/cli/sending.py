@@ -96,6 +96,8 @@ def send(
     if stream is not None:
         if body is not None or file is not None or lines or count is not None:
             raise Failure("--stream sends one file, and nothing else", failure.EXIT_USAGE)
+        if stream.is_dir():
+            raise Failure(f"{stream}: is a directory")
         size = options.run(lambda: files.send_file(broker, to, stream, fields))
         _tell(as_json, {"destination": destination, "confirmed": 1, "bytes": size}, f"1 message of {size:,} bytes")
         return 0

@@ -1,0 +1,22 @@
+"""Goal: whatever a body holds is shown as what it is, and an error keeps the lines that point at its place."""
+import pytest
+
+from angarium.cli import failure
+from angarium.cli.receiving import body_as_json, printed_body
+from angarium.client.fields import encode_body
+
+
+def test_values_are_shown_as_json_and_bytes_as_they_are() -> None:
+    packed, content = encode_body({"region": "EU", "total": 3})
+    assert printed_body(packed, content) == b'{"region":"EU","total":3}'
+    assert body_as_json(packed, content) == {"body": {"region": "EU", "total": 3}}
+    packed, content = encode_body([1, "two", None])
+    assert printed_body(packed, content) == b'[1,"two",null]'
+    assert printed_body(b"\xc1", "map") == b"\xc1", "one that cannot be read"
+    assert body_as_json(b"\xff", None) == {"body_base64": "/w=="}
+    assert printed_body(b'{"a"', None) == b'{"a"'
+
+
+def test_an_error_keeps_the_lines_that_point_at_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    failure.say("selector, column 9: ends\n  too soon\n    region =\n            ^")
+    assert capsys.readouterr().err == "angarium: selector, column 9: ends too soon\n    region =\n            ^\n"
