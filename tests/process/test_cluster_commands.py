@@ -43,17 +43,34 @@ async def _names(cluster: Cluster) -> dict[str, str]:
 
 
 async def _send_to_both(cluster: Cluster) -> dict[str, str]:
+    """And let one of each die."""
     names = await _names(cluster)
     async with angarium.connect(cluster.addresses) as connection, connection.session() as session:
         for name in names.values():
+            await session.send(name, b"dead")
             await session.send(name, b"one")
+            message = await session.receive(name)
+            assert message is not None
+            message.reject()
+        await session.sync()
     return names
+
+
+def _check_dead(capfd: pytest.CaptureFixture[str], cluster: Cluster, names: dict[str, str]) -> None:
+    """Each group has its own, and all are meant."""
+    listed = json.loads(command(capfd, cluster, "dmq", "ls", "--json").out)
+    assert {group["destination"] for group in listed} == set(names.values())
+    assert json.loads(command(capfd, cluster, "describe", "_DMQ", "--json").out)["messages"] == 2
+    assert len(command(capfd, cluster, "browse", "_DMQ").out.splitlines()) == 2
+    received = command(capfd, cluster, "receive", "_DMQ", "--timeout", "0")
+    assert (received.code, received.out.split()) == (0, ["dead", "dead"])
 
 
 def test_commands_end_when_a_group_has_no_primary(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """And say why; and what the other group has is served."""
     with running_cluster(tmp_path, client_managers=2, groups=2, copies=1) as cluster:
         names = asyncio.run(_send_to_both(cluster))
+        _check_dead(capfd, cluster, names)
         cluster.kill("b1")
         cluster.kill("cm2")
         for name, *options in (

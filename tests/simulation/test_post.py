@@ -33,7 +33,7 @@ def test_what_was_found() -> None:
 def test_the_runs_are_worth_it() -> None:
     """In a few of them everything happens that the audit looks at."""
     seen: Counter[str] = Counter()
-    for seed in range(10):
+    for seed in range(30):
         world = PostWorld(seed)
         assert isinstance(world.run(), Outcome)
         seen += world.audit.seen

@@ -13,8 +13,10 @@ from angarium.sim.world import Failure, Outcome, run_seed
 
 CHUNK = 5
 SEEDS = 60
-# Queues that held more than their limit after a start; deliveries before the commit that they follow was answered.
-FOUND = (129, 148, 323, 362, 499)
+# Queues that held more than their limit after a start; deliveries before the commit that they follow was answered; what
+# was recovered before a restart went to somebody again; counted twice by two restarts; overtaken by what was read;
+# and what arrives late was not taken for forfeited (by the audit).
+FOUND = (129, 148, 323, 362, 499, 326, 374, 393, 846, 3013)
 
 
 @pytest.mark.parametrize("seeds", [*(range(first, first + CHUNK) for first in range(0, SEEDS, CHUNK)), FOUND])

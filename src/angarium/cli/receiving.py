@@ -15,8 +15,10 @@ import typer
 
 import angarium
 from angarium.admin.administration import Administration
-from angarium.admin.timed import TimedRequests
+from angarium.admin.places import names_of
+from angarium.admin.timed import TimedRequests, whereabouts
 from angarium.cli import failure, files, options, output, streams, waiting
+from angarium.cli.merging import Merged
 from angarium.client.destination import name_of
 from angarium.client.fields import decode_body
 from angarium.client.present import receive_present
@@ -150,25 +152,19 @@ def _take(broker: options.Broker, wanted: Wanted) -> int:
     return failure.EXIT_FAILED
 
 
+AnyConsumer = angarium.Consumer | angarium.PatternConsumer | Merged
+
+
 async def _receive(broker: options.Broker, wanted: Wanted, watch: output.Watch) -> None:
-    source = angarium.Topic(wanted.destination) if wanted.topic else wanted.destination
-    start: Literal["next", "oldest"] = "oldest" if wanted.oldest else "next"
     async with (
         options.connected(broker, give_up_after_s=wanted.timeout_s) as connection,
         connection.session() as session,
     ):
+        names = [wanted.destination]
         if wanted.pattern is None:
-            await waiting.until_served(connection, wanted.destination, wanted.timeout_s)
+            names = await _served(connection, wanted)
         is_new = await _is_new(connection, wanted)
-        consumer: angarium.Consumer | angarium.PatternConsumer
-        if wanted.pattern is not None:
-            consumer = session.consume_matching(wanted.pattern, prefetch=_prefetch(wanted, 0), selector=wanted.selector)
-        else:
-            consumer = session.consume(
-                source, prefetch=_prefetch(wanted, 0), durable=wanted.durable, start=start,
-                selector=wanted.selector, shared=wanted.shared, exclusive=wanted.exclusive,
-                no_local=wanted.no_local,
-            )  # fmt: skip
+        consumer = _consumer(session, wanted, names)
         await waiting.until_opened(connection, consumer.opened(), wanted.destination, wanted.timeout_s)
         async with consumer:
             if is_new:
@@ -179,6 +175,37 @@ async def _receive(broker: options.Broker, wanted: Wanted, watch: output.Watch) 
                 came = failure.plural(watch.done, "message")
                 raise failure.Failure(f"{came} came from {wanted.destination!r}; connection lost: {connection.loss}")
             await _until_settled(session, wanted)
+
+
+async def _served(connection: options.Connection, wanted: Wanted) -> list[str]:
+    """The destinations that are meant, as soon as they can be opened. Of several those that can: others are named."""
+    names = await names_of(TimedRequests(connection), wanted.destination)
+    if len(names) == 1:
+        await waiting.until_served(connection, names[0], wanted.timeout_s)
+        return names
+    places = {name: await whereabouts(connection, name) for name in names}
+    for place in places.values():
+        if place is not None and not place.is_served:
+            failure.say(f"left out: what is there of {wanted.destination!r} in {place.trouble}")
+    served = [name for name, place in places.items() if place is None or place.is_served]
+    if not served:
+        raise failure.Failure(f"{wanted.destination!r}: no replica group has a primary")
+    return served
+
+
+def _consumer(session: angarium.Session, wanted: Wanted, names: list[str]) -> AnyConsumer:
+    if wanted.pattern is not None:
+        return session.consume_matching(wanted.pattern, prefetch=_prefetch(wanted, 0), selector=wanted.selector)
+    start: Literal["next", "oldest"] = "oldest" if wanted.oldest else "next"
+    consumers = [
+        session.consume(
+            angarium.Topic(name) if wanted.topic else name, prefetch=_prefetch(wanted, 0), durable=wanted.durable,
+            start=start, selector=wanted.selector, shared=wanted.shared, exclusive=wanted.exclusive,
+            no_local=wanted.no_local,
+        )
+        for name in names
+    ]  # fmt: skip
+    return consumers[0] if len(consumers) == 1 else Merged(consumers)
 
 
 async def _until_settled(session: angarium.Session, wanted: Wanted) -> None:
@@ -192,7 +219,7 @@ async def _until_settled(session: angarium.Session, wanted: Wanted) -> None:
 
 async def _is_new(connection: angarium.Connection, wanted: Wanted) -> bool:
     """Waiting at a name that was mistyped looks like waiting at an empty queue."""
-    if wanted.is_tail:
+    if wanted.is_tail or wanted.destination.startswith("_"):
         return False
     timeout_s = waiting.TOLD_AFTER_S if wanted.timeout_s is None else max(wanted.timeout_s, waiting.OPENED_S_MIN)
     try:
@@ -209,7 +236,7 @@ async def _is_new(connection: angarium.Connection, wanted: Wanted) -> bool:
 
 async def _pass_on(
     connection: angarium.Connection,
-    consumer: angarium.Consumer | angarium.PatternConsumer,
+    consumer: AnyConsumer,
     wanted: Wanted,
     watch: output.Watch,
 ) -> None:
@@ -220,7 +247,10 @@ async def _pass_on(
         if left_s > 0 or isinstance(consumer, angarium.PatternConsumer):
             messages = await consumer.receive_batch(room, left_s)
         else:
-            messages = await receive_present(connection, consumer, room)
+            if isinstance(consumer, Merged):
+                messages = await consumer.receive_present(connection, room)
+            else:
+                messages = await receive_present(connection, consumer, room)
             if not messages:
                 return
         if not messages:
