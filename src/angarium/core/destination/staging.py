@@ -146,7 +146,8 @@ class Staging:
             there = 0 if part is None or (part.query, part.batch) != (query, batch) else part.durable
             if part is None or there != count or identity in parts:
                 reason = f"{self._state.record.name!r}, query {query!r}, batch {batch}: of part {identity.hex()} "
-                raise Rejected("stage-incomplete", f"{reason}{count:,} messages are named and {there:,} staged")
+                reason += f"{count:,} messages are named and {there:,} are staged; stage the batch again"
+                raise Rejected("stage-incomplete", reason)
             parts[identity] = part
         self._log.check_count(sum(part.count for part in parts.values()))
         return list(parts.values())

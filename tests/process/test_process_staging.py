@@ -1,0 +1,80 @@
+"""Goal: what a client stages is published by its commit, once, whatever happens to the broker in between."""
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from angarium import blocking
+from angarium.client.staging import StagedPart
+from angarium.core.client.gathered import Gathered
+from angarium.core.errors import Rejected
+from tests.process.process_broker import Broker, running, until
+
+BATCHES, ROWS = 20, 500
+
+
+def staged(connection: blocking.Connection, batch: int, broker: Broker | None = None) -> list[StagedPart]:
+    """One batch in two parts; the broker, if given, is killed between the first and the last of its rows."""
+    parts: list[StagedPart] = []
+    for task in range(2):
+        stage = connection.stage("query", batch)
+        for number in range(4):
+            gathered = Gathered(0)
+            for row in range(ROWS // 8):
+                gathered.append(b"%d %d %d %d" % (batch, task, number, row))
+            stage.send("q", [gathered])
+            if broker is not None and (task, number) == (1, 1):
+                broker.kill()
+                broker.start()
+        parts += stage.finish()
+    return parts
+
+
+def published(connection: blocking.Connection) -> Counter[bytes]:
+    log = connection.log("q")
+    lanes = log.describe().lanes
+    return Counter(body for lane in lanes for piece in log.read(lane.first, lane.end) for body in piece.batch.bodies())
+
+
+def expected(batches: int) -> Counter[bytes]:
+    rows = range(ROWS // 8)
+    return Counter(
+        b"%d %d %d %d" % (batch, task, number, row)
+        for batch in range(batches) for task in range(2) for number in range(4) for row in rows
+    )  # fmt: skip
+
+
+@pytest.mark.timeout(120)
+def test_batches_are_published_once_while_the_broker_is_killed(tmp_path: Path) -> None:
+    with running(tmp_path) as broker, blocking.connect(broker.address) as connection:
+        for batch in range(BATCHES):
+            parts = staged(connection, batch, broker if batch % 5 == 1 else None)
+            if batch % 5 == 2:
+                staged(connection, batch)  # another attempt, which loses
+            connection.commit_stage("query", batch, parts)
+            if batch % 5 == 3:
+                broker.kill()
+                broker.start()
+                connection.commit_stage("query", batch, parts)  # its answer might have been lost
+                connection.commit_stage("query", batch, staged(connection, batch))  # the batch is done again
+        assert published(connection) == expected(BATCHES)
+        described = connection.request("destination.describe", {"name": "q"}).result
+        assert (described["staged"], described["staged_dropped"]) == (0, 0)
+
+
+def test_what_is_abandoned_or_not_committed_in_time_is_gone(tmp_path: Path) -> None:
+    settings = {"destination.staged_keep_s": 0.5}
+    with running(tmp_path, settings) as broker, blocking.connect(broker.address) as connection:
+        parts = staged(connection, 0)
+        connection.abort_stage("query", 0, parts)
+        with pytest.raises(Rejected, match="0 are staged"):
+            connection.commit_stage("query", 0, parts)
+        late = staged(connection, 0)
+        broker.kill()
+        broker.start()
+        assert published(connection) == Counter(), "it is connected again"
+        until(lambda: connection.request("destination.describe", {"name": "q"}).result["staged"] == 0, "all dropped")
+        with pytest.raises(Rejected, match="0 are staged"):
+            connection.commit_stage("query", 0, late)
+        assert "stage-dropped" in broker.log()
+        assert published(connection) == Counter()
