@@ -5,7 +5,7 @@ import random
 import socket
 import sys
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 from weakref import WeakSet
@@ -43,7 +43,10 @@ def connect(
     Raises `Unavailable` if no broker answers within `connect_timeout_s`. After that it comes back by itself whenever
     it is lost, and resumes its sessions. `name` is shown to the broker's operator.
     """
-    texts = [addresses] if isinstance(addresses, str) else list(addresses)
+    texts = list(addresses) if isinstance(addresses, Iterable) and not isinstance(addresses, str) else [addresses]
+    if not all(isinstance(text, str) for text in texts):
+        remedy = "an address is a text, as 'angarium://localhost:4560'; or give a list of them"
+        raise LocalProtocolError(f"connect({addresses!r:.50}): {remedy}")
     machine = ConnectionMachine(
         addresses=[parse_address(text) for text in texts],
         name=name or f"{Path(sys.argv[0]).name or 'python'}@{socket.gethostname()}",

@@ -173,12 +173,18 @@ def config_as_toml(config: NodeConfig, sources: Mapping[str, str] | None = None)
         lines.append(f"[{section.name}]")
         settings = getattr(config, section.name)
         for setting in dataclasses.fields(settings):
-            line = toml_line(setting.name, getattr(settings, setting.name))
+            value = getattr(settings, setting.name)
+            if sources is not None and setting.name in _SECRETS and value:
+                value = f"(not shown: {len(value):,} characters)"
+            line = toml_line(setting.name, value)
             if sources is not None:
                 line = f"{line:<40}  # {sources.get(f'{section.name}.{setting.name}', 'default')}"
             lines.append(line)
         lines.append("")
     return "\n".join(lines)
+
+
+_SECRETS = ("secret",)  # what people see of them is that they are there
 
 
 def toml_line(key: str, value: object) -> str:

@@ -16,11 +16,23 @@ _NAMED_MAX = 3
 
 def check_places(settings: NodeSettings) -> None:
     """Raise ConfigError if no node could listen there, or keep its data there."""
-    _resolve(settings)
+    for family, kind, protocol, _, address in _resolve(settings):
+        _check_here(settings, family, kind, protocol, address)
     data = Path(settings.data)
     for path in (data, *data.parents):
         if path.exists() and not path.is_dir():
             raise ConfigError(f"node.data {settings.data!r}: {path} is a file; name a directory")
+
+
+def _check_here(settings: NodeSettings, family: Any, kind: Any, protocol: int, address: Any) -> None:
+    """It is an address of this machine: any port of it can be had."""
+    try:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind((address[0], 0, *address[2:]))
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            reason = "it is no address of this machine; use one, or 0.0.0.0 for all"
+            raise ConfigError(f"node.listen {settings.listen!r}: {reason}") from None
 
 
 def check_free(settings: NodeSettings) -> None:

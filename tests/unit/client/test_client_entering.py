@@ -60,3 +60,9 @@ def test_what_was_refused_is_not_counted_as_confirmed(run: Runner) -> None:
             assert session.confirmed_count("nothing") == 0
 
     run(main())
+
+
+@pytest.mark.parametrize("address", [4560, [4560], None])
+def test_what_is_no_address_is_said_to_be_none(address: object) -> None:
+    with pytest.raises(angarium.LocalProtocolError, match="an address is a text"):
+        angarium.connect(address)  # type: ignore[arg-type]

@@ -32,6 +32,14 @@ def nothing_waiting(world: World) -> None:
     world.consumer(world.queue_with(2)).settle((0, 2))
 
 
+def never_sent(world: World) -> None:
+    world.locate("q")
+
+
+def rejected(world: World) -> None:
+    world.consumer(world.queue_with(2)).reject((0, 2))
+
+
 def no_consumer(world: World) -> None:
     world.queue_with(3)
 
@@ -154,7 +162,9 @@ Scene = Callable[[World], World | None]
 @pytest.mark.parametrize(
     ("scene", "code", "said"),
     [
-        (nothing_waiting, "nothing-waiting", ["nothing is waiting"]),
+        (nothing_waiting, "nothing-waiting", ["nothing is waiting: all that was sent is settled"]),
+        (never_sent, "nothing-waiting", ["nothing is waiting: nothing was ever sent here"]),
+        (rejected, "nothing-waiting", ["nothing is waiting", "2 messages rejected since the broker started"]),
         (no_consumer, "no-consumer", ["3 messages wait", "no consumer"]),
         (no_credit, "no-credit", ["3 messages wait", "only consumer", "2 unsettled", "no credit"]),
         (stalled, "stalled", ["1 message waits", "does not read"]),

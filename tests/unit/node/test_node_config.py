@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from angarium.core.errors import ConfigError
 from angarium.core.session.events import SessionSettings
 from angarium.core.wire.frames import PORT_DEFAULT
-from angarium.node.config import NodeConfig, NodeSettings, config_as_toml, load_config, parse_address
+from angarium.node.config import (
+    NodeConfig,
+    NodeSettings,
+    config_as_toml,
+    load_config,
+    load_with_sources,
+    parse_address,
+)
 
 _SEARCH = settings(
     max_examples=60, deadline=None, derandomize=True, database=None,
@@ -296,3 +303,13 @@ def test_a_shown_default_loads_back(tmp_path: Path) -> None:
     assert load_config(written(tmp_path, config_as_toml(NodeConfig())), {}) == NodeConfig()
     odd = NodeConfig(node=NodeSettings(name='back\\slash "quoted" ä'), session=SessionSettings(heartbeat_s=1e-07))
     assert load_config(written(tmp_path, config_as_toml(odd)), {}) == odd
+
+
+def test_a_secret_is_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(
+        '[cluster]\nname = "c"\nsecret = "not for everybody"\nvoters = ["a=h:1"]\ngroups = ["a: a"]\n'
+    )
+    loaded = load_with_sources(file, {})
+    shown = config_as_toml(loaded.config, loaded.sources)
+    assert "not for everybody" not in shown and "(not shown: 17 characters)" in shown

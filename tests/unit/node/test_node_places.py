@@ -53,3 +53,9 @@ def test_files_that_are_not_a_store_are_named(tmp_path: Path) -> None:
 )
 def test_who_else_may_connect(host: str, is_open: bool) -> None:
     assert is_open_to_others(host) == is_open
+
+
+def test_an_address_of_another_machine_is_found_before_the_start() -> None:
+    with pytest.raises(ConfigError, match="it is no address of this machine"):
+        check_places(NodeSettings(listen="203.0.113.7:4560"))
+    check_places(NodeSettings(listen="127.0.0.1:1"))

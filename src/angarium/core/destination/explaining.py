@@ -152,13 +152,23 @@ def _nothing_waiting(destination: Destination, subscription: Subscription, figur
     if blocked is not None:
         return Verdict(blocked[0], f"nothing is waiting, and producers are blocked: {blocked[1]}")
     if not (unselected := figures["unselected"]):
-        return Verdict("nothing-waiting", "nothing is waiting: all that was sent is settled")
+        return Verdict("nothing-waiting", f"nothing is waiting: {_what_became(destination)}")
     came = "that came since it subscribed, or the broker started,"
     excluded = f"{_messages(unselected)} {came} {_are(unselected)} not for it"
     why = "its selector excludes them" if subscription.selector else "its own connection sent them"
     if any(consumer.delivered for consumer in subscription.consumers.values()):
         return Verdict("nothing-waiting", f"nothing is waiting: the rest is settled; {excluded}: {why}")
     return Verdict("selectors-exclude", f"nothing is waiting: {excluded}: {why}")
+
+
+def _what_became(destination: Destination) -> str:
+    """Of what was sent; counted since the broker started."""
+    counters = destination.counters
+    if not any(lane.next > lane.base for lane in destination.log.order):
+        return "nothing was ever sent here"
+    ways = {"expired": counters.expired, "rejected": counters.rejected}
+    told = [f"{_messages(count)} {name}" for name, count in ways.items() if count]
+    return "all that was sent is settled" + (f"; {' and '.join(told)} since the broker started" if told else "")
 
 
 def _nothing_free(

@@ -7,13 +7,14 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Literal
 
 import uvloop
 
 from angarium.core.errors import ConfigError, Unavailable
 from angarium.node.cluster.machinery import Machinery
 from angarium.node.cluster.node import ClusterNode, ClusterReady
-from angarium.node.cluster.status import VERSION
+from angarium.node.cluster.status import VERSION, no_majority
 from angarium.node.cluster.stores import open_stores
 from angarium.node.config import NodeConfig
 from angarium.node.event_log import EventLog, event_file
@@ -22,6 +23,7 @@ from angarium.node.main import logging_to
 
 _log = logging.getLogger("angarium")
 _SWITCH_INTERVAL_S = 0.0005
+_TELL_S = 3.0  # how long a node waits for the others without a word
 
 
 def run_cluster_node(
@@ -39,6 +41,16 @@ def run_cluster_node(
             return runner.run(_serve(live, name, events, on_ready))
 
 
+async def _until_entered(node: ClusterNode, first: list["asyncio.Task[Literal[True]]"]) -> None:
+    """Or it is to stop. Whoever watches is told what it waits for."""
+    told = ""
+    while not (await asyncio.wait(first, timeout=_TELL_S, return_when=asyncio.FIRST_COMPLETED))[0]:
+        why = no_majority(node) or "group services have not taken it in yet"
+        if why != told:
+            _log.warning("waiting: this node is not in the cluster yet: %s", why)
+            told = why
+
+
 async def _serve(live: LiveConfig, name: str, events: EventLog, on_ready: Callable[[ClusterReady], None]) -> int:
     config = live.config
     logging.getLogger().setLevel(config.node.log_level.upper())
@@ -54,7 +66,7 @@ async def _serve(live: LiveConfig, name: str, events: EventLog, on_ready: Callab
     try:
         await node.start()
         entering, stopping = asyncio.ensure_future(node.entered.wait()), asyncio.ensure_future(stop.wait())
-        await asyncio.wait([entering, stopping], return_when=asyncio.FIRST_COMPLETED)
+        await _until_entered(node, [entering, stopping])
         entering.cancel()
         if not stop.is_set():
             ready = await node.open()
