@@ -44,7 +44,7 @@ class Counting(SpanningWorld):
 def test_the_runs_are_worth_it() -> None:
     """In a few of them everything happens that the protocol knows."""
     seen: Counter[str] = Counter()
-    for seed in range(15):
+    for seed in range(25):
         world = Counting(seed)
         world.run()
         seen.update(world.seen)

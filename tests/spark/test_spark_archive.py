@@ -162,7 +162,7 @@ def test_mistakes_are_told(spark: SparkSession, orders: Orders) -> None:
     with pytest.raises(ConfigError, match="no destinations"):
         archive(spark, ArchiveSettings(address=(orders.address,), destinations=(), to=root))
     result = run(spark, orders)
-    with files.locked(root), pytest.raises(Unavailable, match="another run is writing"):
+    with files.locked(root), pytest.raises(Unavailable, match="another run is busy"):
         run(spark, orders)
     (root / result.manifest.files[0].path).unlink()
     with pytest.raises(StorageCorrupt, match="named in the manifest"):

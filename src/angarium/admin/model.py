@@ -45,6 +45,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     retain_s: int = 0  # how long what is settled stays for readers of the log; the first limit that is reached counts
     retain_bytes: int = 0
     retain_messages: int = 0
+    traced: bool = False  # what becomes of its messages is noted, for an audit
     temporary: bool = False  # it goes with the connection that made it
     messages: int = 0  # waiting; on a topic, for the subscription that is furthest behind
     bytes_mean: int = 0  # of a message's body

@@ -21,6 +21,9 @@ from angarium.cli import (
     node,
     output,
     pipeline,
+    pipeline_audit,
+    pipeline_replay,
+    pipeline_traffic,
     receiving,
     sending,
 )
@@ -73,6 +76,9 @@ config_app.command()(configuration.get)
 config_app.command(name="set", context_settings={"ignore_unknown_options": True})(configuration.set_value)
 config_app.command()(configuration.unset)
 pipeline_app.command()(pipeline.archive)
+pipeline_app.command()(pipeline_audit.audit)
+pipeline_app.command()(pipeline_replay.replay)
+pipeline_app.command()(pipeline_traffic.traffic)
 app.add_typer(topic_app, name="topic")
 app.add_typer(dead_app, name="dmq")
 app.add_typer(cluster_app, name="cluster")

@@ -73,6 +73,10 @@ LastValue = Annotated[
     bool | None,
     typer.Option("--last-value/--no-last-value", show_default="no", help="Of each last-value key, keep only the last."),
 ]
+TracedOption = Annotated[
+    bool | None,
+    typer.Option("--traced/--no-traced", show_default="no", help="Note what becomes of messages, for an audit."),
+]
 DeadLetters = Annotated[
     bool | None,
     typer.Option(
@@ -95,6 +99,7 @@ def _options(
     retain: Retain = None,
     retain_bytes: RetainBytes = None,
     retain_messages: RetainMessages = None,
+    traced: TracedOption = None,
 ) -> dict[str, Any]:
     """Those that were given, as the broker calls them."""
     options.check_seconds("--redelivery-delay", redelivery_delay)
@@ -111,6 +116,7 @@ def _options(
         "retain_s": None if retain is None else math.ceil(parse_seconds("--retain", retain)),
         "retain_bytes": retain_bytes,
         "retain_messages": retain_messages,
+        "traced": traced,
     }
     return {name: value for name, value in named.items() if value is not None}
 
@@ -198,6 +204,7 @@ def notes(destination: Destination) -> list[str]:
         f"retain_s = {destination.retain_s:,}": destination.retain_s,
         f"retain_bytes = {destination.retain_bytes:,}": destination.retain_bytes,
         f"retain_messages = {destination.retain_messages:,}": destination.retain_messages,
+        "traced": destination.traced,
         f"{destination.retained:,} retained": destination.retained,
         **{f"{reader.name} reads, {reader.lag:,} behind": True for reader in destination.readers},
         "no dead letters": not destination.buries and not destination.name.startswith("_"),

@@ -6,7 +6,8 @@ standard error and the work has lasted `PROGRESS_AFTER_S`.
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -85,6 +86,18 @@ def human_seconds(seconds: float) -> str:
     parts = [(whole // 86_400, "d"), (whole // 3_600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s")]
     shown = [f"{count} {unit}" for count, unit in parts if count]
     return " ".join(shown[:2]) or "0 s"
+
+
+@contextmanager
+def steps() -> Iterator[Callable[[str], None]]:
+    """What is being done, for a person who watches; silent in a pipe."""
+    if not sys.stderr.isatty():
+        yield lambda step: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as status:
+        yield status.update
 
 
 class Watch:

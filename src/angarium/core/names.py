@@ -4,7 +4,8 @@ A name is dot-separated segments of ASCII letters, digits, `-` and `_`. It does 
 would take for an option. A leading underscore is reserved for well-known destinations (`_ADMIN`, `_LOG`, `_DMQ`), which
 clients cannot create, and for temporary ones, whose names `_TEMP.<id>` only the broker makes: clients use them as they
 were told. To `_ADMIN` clients may only send, from `_LOG` and `_DMQ` only receive. In a cluster each replica group has a
-`_DMQ` of its own: `_DMQ.2` is that of group number 2.
+`_DMQ` of its own: `_DMQ.2` is that of group number 2. Likewise the logs `_TRACE.2`, which clients may only read by
+position.
 """
 import base64
 import re
@@ -16,6 +17,7 @@ QUERY_BYTES_MAX = 200  # of the name of a query that stages messages: it is part
 TEMPORARY_PREFIX = "_TEMP."
 DEAD_MESSAGE_QUEUE = "_DMQ"
 EVENT_LOG = "_LOG"
+TRACE_PREFIX = "_TRACE."  # and the number of a replica group, which has that log for its own destinations
 ADMINISTRATION = "_ADMIN"
 _DEAD_MESSAGE_QUEUE_OF = re.compile(r"_DMQ\.([1-9][0-9]{0,8})", re.ASCII)
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
@@ -50,6 +52,12 @@ def group_named(name: str) -> int | None:
     """The number of the replica group whose dead message queue is meant; None if it is anything else."""
     found = _DEAD_MESSAGE_QUEUE_OF.fullmatch(name)
     return None if found is None else int(found[1])
+
+
+def group_traced(name: str) -> int | None:
+    """The number of the replica group whose log of traces is meant; None if it is anything else."""
+    number = name.removeprefix(TRACE_PREFIX) if name.startswith(TRACE_PREFIX) else ""
+    return int(number) if number.isdecimal() and len(number) < 10 else None
 
 
 def is_temporary(name: str) -> bool:

@@ -17,6 +17,7 @@ from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import FromSession, Level, Report, ToSession
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
+from angarium.core.names import TRACE_PREFIX
 from angarium.core.ranges import Range
 from angarium.core.selector.naive import matches
 from angarium.core.selector.parser import parse
@@ -205,15 +206,15 @@ def left_in_memory(node: Node) -> Iterator[str]:
     if any(counts := (len(streams.table), streams.open_count, streams.reader_count)):
         yield f"streams held, written and read: {counts}"
     for destination in manager.destinations.values():
-        if destination.record.name == DMQ:
-            continue  # the dead rest there
+        if _is_kept(destination.record):
+            continue
         yield from (f"{destination.record.name}: {what}" for what in left_in(destination))
 
 
 def left_on_disk(disk: SimDisk, *, producers_max: int) -> Iterator[str]:
     stored = {table: disk.store.scan(table, b"", b"\xff" * 60, limit=10_000) for table in Table}
     records = (item for item in stored[Table.DESTINATION] if isinstance(item, Item))
-    graves = {r.key for r in records if msgspec.msgpack.decode(r.value, type=DestinationRecord).name == DMQ}
+    graves = {r.key for r in records if _is_kept(msgspec.msgpack.decode(r.value, type=DestinationRecord))}
     if disk.stream_files.blocks:
         yield f"{len(disk.stream_files.blocks)} files of streams left on disk"
     for table in (Table.BATCH, Table.ATTACHED, Table.STREAM, Table.DELAYED):
@@ -222,6 +223,11 @@ def left_on_disk(disk: SimDisk, *, producers_max: int) -> Iterator[str]:
             yield f"{table.name}: {len(left)} records left on disk"
     if len(stored[Table.PRODUCER]) > producers_max:
         yield f"PRODUCER: {len(stored[Table.PRODUCER])} records on disk, of {producers_max} producers"
+
+
+def _is_kept(record: DestinationRecord) -> bool:
+    """The dead rest in `_DMQ`, and traces are kept for a week."""
+    return record.name == DMQ or record.name.startswith(TRACE_PREFIX)
 
 
 def left_in(destination: Destination) -> Iterator[str]:

@@ -14,7 +14,9 @@ from angarium.core.destination.log import LANE_BITS, lane_of
 from angarium.core.destination.pages import PageRecord, parse_page_key, positions_of
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.subscription_record import SubscriptionRecord
+from angarium.core.destination.tracing import Trace
 from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
+from angarium.core.names import TRACE_PREFIX
 from angarium.core.ranges import RangeSet
 from angarium.core.storage import DeleteRange, Operation, Put, Table
 from angarium.core.wire.batch import Batch, Columns
@@ -39,6 +41,8 @@ class Change:
     stored: list[Stored] = field(default_factory=list)
     settled: list[Place] = field(default_factory=list)
     buried: set[Place] = field(default_factory=set)
+    traced: list[Place] = field(default_factory=list)  # as ended
+    untraced: int = 0  # records that could not be kept, or may not have been; less than 0: they were
     committed: set[bytes] = field(default_factory=set)  # sessions whose last commit it notes
 
 
@@ -84,6 +88,9 @@ class DurableState:
                 letter = read_map(header)["dead_letter"]
                 change.buried.add((letter["destination"], letter["position"]))
             return
+        if queue.startswith(TRACE_PREFIX):
+            self._traces(batch, change)
+            return
         messages = [(batch.producer, sequence) for sequence in batch.sequences()]
         dues_ms = list(batch.dues_ms() or ()) if batch.columns & Columns.DUE else [0] * batch.count
         is_delayed = put.table == Table.DELAYED
@@ -95,6 +102,17 @@ class DurableState:
             change.stored.append(Stored(queue, position, message, batch.body(index), int(dues_ms[index])))
             if not is_delayed:
                 self.unsettled[queue].add(position)
+
+    def _traces(self, batch: Batch, change: Change) -> None:
+        for body in batch.bodies():
+            for kind, identity, _, *facts in msgspec.msgpack.decode(bytes(body))[2]:
+                if kind in (Trace.SETTLED, Trace.ENDED):
+                    for low, high in zip(facts[-1][::2], facts[-1][1::2], strict=True):
+                        change.traced += [(self._names[identity], position) for position in range(low, high)]
+                elif kind in (Trace.DROPPED, Trace.HELD):
+                    change.untraced += facts[0] if facts else 1
+                elif kind == Trace.CAUGHT_UP:
+                    change.untraced -= 1
 
     def _subscription(self, put: Put, change: Change) -> None:
         destination = int.from_bytes(put.key[:8], "big")

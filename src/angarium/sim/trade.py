@@ -3,10 +3,11 @@ consume there, release, and are redelivered to. Queues have limits, redelivery d
 
 Beside the ledger it has three audits: `transactions`, `redeliveries` and `flow`.
 """
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from random import Random
+from types import MappingProxyType
 
 from angarium.core.destination.events import FromSession, Report, ToSession
 from angarium.core.storage import Operation
@@ -14,7 +15,7 @@ from angarium.core.wire.frames import DestinationKind
 from angarium.sim.applications import Application, Place
 from angarium.sim.checkers import Ledger
 from angarium.sim.clock import Clock
-from angarium.sim.durable import DurableState
+from angarium.sim.durable import Change, DurableState
 from angarium.sim.faults import Faults, Participant
 from angarium.sim.flow import FlowAudit
 from angarium.sim.redeliveries import RedeliveryAudit
@@ -37,6 +38,7 @@ class TradeAudit:
         self.transactions = TransactionAudit(messages, ledger.holdings, set(INPUTS))
         self.redeliveries = RedeliveryAudit(messages, self.durable)
         self.flow = FlowAudit(self.durable)
+        self.on_change: list[Callable[[Change], None]] = []
 
     def to_manager(self, event: FromSession) -> None:
         self.transactions.to_manager(event)
@@ -53,6 +55,8 @@ class TradeAudit:
         self.transactions.changed(change, self._clock.now)
         self.redeliveries.changed(change, self._clock.now)
         self.flow.changed(change, self._clock.now)
+        for look in self.on_change:
+            look(change)
 
     def reported(self, report: Report) -> None: ...
 
@@ -64,6 +68,8 @@ class TradeAudit:
 
 
 class TradeWorld(World):
+    _more_options: Mapping[str, object] = MappingProxyType({})  # of every queue
+
     def __init__(self, seed: int, settings: WorldSettings | None = None, *, is_traced: bool = False) -> None:
         super().__init__(seed, settings, is_traced=is_traced)
         self.audit = TradeAudit(self.clock, self.ledger)
@@ -83,7 +89,7 @@ class TradeWorld(World):
         late_s = chance.choice((0.0, 0.0, 4.0))  # buyers that are late find everything full
         administrator = self.client("administrator")
         for name in chain(self._inputs, self._outputs):
-            options = draw_options(chance, is_left=late_s > 0)
+            options = draw_options(chance, is_left=late_s > 0) | dict(self._more_options)
             administrator.request("destination.create", name=name, kind="queue", **options)
         self.clock.run_until(_SETTLE_IN_S)
         administrator.close()

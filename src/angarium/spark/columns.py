@@ -32,9 +32,11 @@ _TYPES = {
     "properties": ("map<string,string>", False),
     "body": ("binary", True),
     "headers": ("map<string,string>", False),
+    "headers_packed": ("binary", True),
+    "properties_packed": ("binary", True),
 }
 ALL_COLUMNS = tuple(_TYPES)
-DEFAULT_COLUMNS = ALL_COLUMNS[:-1]
+DEFAULT_COLUMNS = ALL_COLUMNS[: ALL_COLUMNS.index("headers")]
 _HEADERS = {
     "correlation_id": "correlation_id", "reply_to": "reply_to", "type": "type", "group_id": "group",
     "content": "content",
@@ -57,9 +59,9 @@ def schema_of(columns: Sequence[str]) -> str:
 def omitted_by(columns: Sequence[str]) -> list[str]:
     """What of each message need not cross the network."""
     omitted = ["body"] if "body" not in columns else []
-    if "headers" not in columns and not set(columns) & _HEADERS.keys() and "body" not in columns:
+    if not {"headers", "headers_packed", "body", *_HEADERS} & set(columns):
         omitted.append("headers")  # with a body, a header tells whether it lies in a stream
-    if "properties" not in columns:
+    if not {"properties", "properties_packed"} & set(columns):
         omitted.append("properties")
     return omitted
 
@@ -94,6 +96,10 @@ def record_batch(destination: str, pieces: Sequence[LogPiece], schema: Any) -> A
                 arrays.append(_bodies(pieces, count))
             case "properties":
                 arrays.append(_map_array(_maps(pieces, lambda batch: batch.properties()), count, field.type))
+            case "headers_packed":
+                arrays.append(_packed(pieces, lambda batch: batch.headers()))
+            case "properties_packed":
+                arrays.append(_packed(pieces, lambda batch: batch.properties()))
             case "headers":
                 arrays.append(_map_array(headers(), count, field.type))
             case name:
@@ -187,6 +193,12 @@ def _maps(pieces: Sequence[LogPiece], of: Callable[[Batch], list[bytes] | None])
     for piece, values in zip(pieces, found, strict=True):
         maps += [{}] * piece.batch.count if values is None else [_map(value) for value in values]
     return maps
+
+
+def _packed(pieces: Sequence[LogPiece], of: Callable[[Batch], list[bytes] | None]) -> Array:
+    """As they were sent, in MessagePack: with their types. NULL where there are none."""
+    values = [value for piece in pieces for value in of(piece.batch) or [b""] * piece.batch.count]
+    return pa.array([bytes(value) or None for value in values], pa.binary())
 
 
 def _map(encoded: bytes) -> dict[str, Any]:

@@ -216,7 +216,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         parts = self.subscription.free_in(within[0], min(within[1], self.readable))
         assert [p for part in parts for p in range(*part)] == free
         for part in parts:
-            self.subscription.discard(*part)
+            self.subscription.discard(*part, "expired")
             self.next_fresh = max(self.next_fresh, part[1])
         self._become(free, _SETTLED)
 

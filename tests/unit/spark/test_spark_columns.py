@@ -16,7 +16,8 @@ SCHEMA = pa.schema([
     pa.field("timestamp", TIME, False), pa.field("priority", pa.int32(), False), pa.field("expiration", TIME),
     pa.field("correlation_id", TEXT), pa.field("reply_to", TEXT), pa.field("type", TEXT), pa.field("group_id", TEXT),
     pa.field("content", TEXT), pa.field("properties", MAP, False), pa.field("body", pa.binary()),
-    pa.field("headers", MAP, False),
+    pa.field("headers", MAP, False), pa.field("headers_packed", pa.binary()),
+    pa.field("properties_packed", pa.binary()),
 ])  # fmt: skip
 PRODUCER = bytes(range(16))
 encode = msgspec.msgpack.encode
@@ -52,6 +53,13 @@ def test_message_ids_are_those_that_people_see(sequence: int) -> None:
     batch = Batch.parse(pack(producer, sequence, 0, [b""]))
     (found,) = record_batch("q", [LogPiece([0], batch)], SCHEMA).to_pylist()
     assert found["message_id"] == format_id(message_id(producer, sequence))
+
+
+def test_what_was_packed_keeps_its_types() -> None:
+    properties = [encode({"n": 1, "t": True}), b""]
+    found = rows(piece(0, b"a", b"b", properties=properties), piece(2, b"c"))
+    assert [row["properties_packed"] for row in found] == [properties[0], None, None]
+    assert [row["headers_packed"] for row in found] == [None] * 3
 
 
 def test_messages_that_are_not_neighbours_keep_their_ids_and_positions() -> None:

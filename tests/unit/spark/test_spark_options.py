@@ -69,6 +69,8 @@ def test_streams_have_no_end_and_batches_no_rate() -> None:
 
 def test_patterns_and_columns() -> None:
     options = parse_options({"subscribeRegex": "a.+", "includeHeaders": "true"})
-    assert options.pattern_syntax is PatternSyntax.REGEX and options.columns == ALL_COLUMNS
+    assert options.pattern_syntax is PatternSyntax.REGEX and options.columns == (*DEFAULT_COLUMNS, "headers")
+    everything = parse_options({"subscribe": "a", "columns": ", ".join(ALL_COLUMNS)})
+    assert everything.columns == ALL_COLUMNS
     assert parse_options({"subscribePattern": "a.*"}).columns == DEFAULT_COLUMNS
     assert parse_options({"subscribe": "a", "columns": "body, position"}).columns == ("body", "position")

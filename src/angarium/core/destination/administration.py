@@ -36,6 +36,7 @@ from angarium.core.destination.pending import (
 )
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.selecting import selected_by
+from angarium.core.destination.tracing import traced_state
 from angarium.core.errors import Rejected
 from angarium.core.ids import format_id
 from angarium.core.names import DEAD_MESSAGE_QUEUE
@@ -67,6 +68,7 @@ class Administration:
             "destination.explain": self._explain,
             "subscription.remove": self._remove_subscription,
             "transaction.list": self._list_transactions,
+            "trace.describe": self._trace,
             **dict.fromkeys(redriving.COMMANDS, self._dead_messages.request),
             **dict.fromkeys(log_reading.COMMANDS, self._log_reading.request),
             **dict.fromkeys(stage_requests.COMMANDS, self._stages.request),
@@ -126,7 +128,26 @@ class Administration:
         noted = Put(Table.DESTINATION, key_of(destination.identity), msgspec.msgpack.encode(record))
         # Not ahead of the creation that it changes.
         freeing = self._manager.is_stored(destination)
-        return [*commands, self._manager.write([noted], PendingWrite(answers=[answer]), freeing=freeing)]
+        others, operations = self._manager.tracer.prepared(record)
+        pending = PendingWrite(answers=[answer], others=others, follows=lambda _: self._follow(destination))
+        return [*commands, self._manager.write([noted, *operations], pending, freeing=freeing)]
+
+    def _follow(self, destination: Destination) -> list[Command]:
+        if self._manager.destinations.get(destination.identity) is destination:
+            self._manager.tracer.follow(destination)
+        return []
+
+    def _trace(self, session: bytes, request: Request, now: float) -> list[Command]:
+        """Told when all that was traced before is durable, and may be read."""
+        destination = self._named(request)
+        if destination.state.trace is None:
+            name = destination.record.name
+            raise Rejected("not-traced", f"{name!r} is not traced; angarium alter {name} --traced, and what follows is")
+        answer = done(session, request, traced_state(destination))
+        record = msgspec.msgpack.encode(destination.record)  # as it is: a write behind all that is on its way
+        noted = Put(Table.DESTINATION, key_of(destination.identity), record)
+        operations = [noted, *self._manager.tracer.flush(freeing=True)]
+        return [self._manager.write(operations, PendingWrite(answers=[answer]), freeing=True)]
 
     def _remove(self, session: bytes, request: Request, now: float) -> list[Command]:
         destination = self._named(request)

@@ -20,6 +20,7 @@ _OPTIONS = (
     Parameter("retain_s", "how long settled messages stay in the log", Kind.WHOLE),
     Parameter("retain_bytes", "how much of it", Kind.WHOLE),
     Parameter("retain_messages", "how many of them", Kind.WHOLE),
+    Parameter("traced", "whether what becomes of its messages is noted, for an audit", Kind.FLAG),
 )
 _IDENTITY = Parameter("identity", "its id: refused if the name is another one's by now", Kind.WHOLE)
 _PAGE = (Parameter("after", "names after this one"), Parameter("prefix", "names that begin so"), _COUNT, _GROUP)
@@ -70,6 +71,7 @@ SPECS = {
             "subscription.remove", "remove a durable subscription", _NAME,
             Parameter("subscription", "its name", required=True), _GROUP,
         ),
+        _spec("trace.describe", "what is not settled of a traced destination, for an audit", _NAME, _GROUP),
         _spec("transaction.list", "transactions that are prepared here and not decided", _GROUP),
         _spec("log.list", "logs, a page by name", *_PAGE),
         _spec("log.describe", "one log: where it begins and ends", _NAME, _IDENTITY, _GROUP),

@@ -65,6 +65,8 @@ class Consuming:
             ended = self.end_subscription(known, [])
         created = subscriptions.new_for(name, frame, frame.client)
         self._dispatch.prepare(created)
+        if self._state.trace is not None:
+            self._state.trace.came(created)
         return created, ended
 
     def _opened(self, consumer: Consumer, lost: list[Range]) -> ToSession:
@@ -237,6 +239,8 @@ class Consuming:
         state = self._state
         state.subscriptions.remove(subscription)
         self._dispatch.forget(subscription)
+        if state.trace is not None:
+            state.trace.went(subscription.name)
         operations: list[Operation] = []
         if subscription.durable:
             operations += state.subscription_deletes(subscription)

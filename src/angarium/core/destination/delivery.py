@@ -171,7 +171,7 @@ def _look(
         if position >= subscription.fresh_of(lane_of(position)) and subscription.room() <= 0:
             break
         if subscription.accepts is not None and not subscription.accepts(fields[index], batch.producer):
-            subscription.discard(position, position + 1)
+            subscription.discard(position, position + 1, "unselected")
             subscription.unselected += 1
             result.changed = True
             continue
@@ -205,7 +205,7 @@ def without_expired(
             result.deaths.append(Death("expired", batch, base, list(dead), counts))
         result.changed = True
         for part in expired:
-            subscription.discard(*part)
+            subscription.discard(*part, "expired")
     return list(live)
 
 
@@ -221,7 +221,7 @@ def _without_superseded(
     kept = RangeSet()
     for position in chain.from_iterable(range(*part) for part in free):
         if is_superseded(batch.headers_of(position - base), position):
-            subscription.discard(position, position + 1)
+            subscription.discard(position, position + 1, "superseded")
             result.changed = True
         else:
             kept.add(position, position + 1)

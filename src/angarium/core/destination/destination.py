@@ -24,6 +24,7 @@ from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription
 from angarium.core.destination.subscription_record import StoredSubscription, restored
+from angarium.core.destination.tracing import Trace
 from angarium.core.report import Level, Report
 from angarium.core.storage import Operation, Table, delete_prefix
 from angarium.core.wire import frames
@@ -183,7 +184,7 @@ class Destination:
         for subscription in self.subscriptions if positions else ():
             for position in positions:
                 if subscription.free_in(position, position + 1):
-                    subscription.discard(position, position + 1)
+                    subscription.discard(position, position + 1, "superseded")
                     touched[subscription] = None
         return [c for s in touched for c in self.consuming.save(s, PendingWrite(), patient=True)]
 
@@ -222,7 +223,7 @@ class Destination:
             for lane in self.log.order:
                 for low, high in subscription.free_in(subscription.cursor_of(lane.number), lane.readable):
                     purged += high - low
-                    subscription.discard(low, high)
+                    subscription.discard(low, high, "purged")
             if subscription.durable:
                 operations += self.state.subscription_puts(subscription)
         return purged, operations + self.state.trim_to(lambda lane: lane.next)  # also what is retained
@@ -244,7 +245,11 @@ class Destination:
             assert producer.session is not None
             closed = frames.ProducerClosed(producer.number, code, reason)
             closings.append(ToSession(producer.session, closed))
-        return closings, [delete_prefix(table, self.identity) for table in _TABLES]
+        operations: list[Operation] = [delete_prefix(table, self.identity) for table in _TABLES]
+        if self.state.trace is not None:
+            self.state.trace.add(Trace.REMOVED)
+            operations += self.state.trace.flush(freeing=True)
+        return closings, operations
 
     # -- time ----------------------------------------------------------------------------------------
 

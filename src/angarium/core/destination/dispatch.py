@@ -81,6 +81,10 @@ class Dispatch:
             lane, start = arrival.lane, arrival.lane.readable
             lane.readable = max(start, arrival.end)
             if arrival.batch is not None:
+                if self._state.trace is not None:
+                    batch, sender = arrival.batch, self._state.producers.find(arrival.batch.producer)
+                    session = None if sender is None else sender.session
+                    self._state.trace.confirmed(arrival.end - batch.count, batch, session)
                 commands += self._hand_out(lane, arrival.end, arrival.batch, now)
         return commands
 
@@ -175,6 +179,8 @@ class Dispatch:
         for consumer in result.consumers:
             consumer.held_since = now if consumer.held_since is None else consumer.held_since
         state.counters.messages_out += result.delivered
+        if state.trace is not None:
+            state.trace.delivered(subscription.name, result.deliveries)
         for damage in result.damaged:
             commands += self._set_aside(damage)
         commands += self._saved(subscription, result, now)
@@ -282,7 +288,7 @@ class Dispatch:
         for subscription in state.subscriptions:
             for low, high in damage.positions:
                 for part in subscription.free_in(low, high):
-                    subscription.discard(*part)
+                    subscription.discard(*part, "damaged")
             if subscription.durable:
                 operations += state.subscription_puts(subscription)
         operations += state.trim()

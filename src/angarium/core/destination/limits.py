@@ -97,7 +97,7 @@ class Limits:
             if not dropped:
                 continue
             for part in parts:
-                subscription.discard(*part)
+                subscription.discard(*part, "dropped")
             subscription.dropped += dropped
             touched.append(subscription)
             for consumer in subscription.consumers.values():

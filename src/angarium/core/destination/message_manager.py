@@ -42,6 +42,7 @@ from angarium.core.destination.retaining import Retainer
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.sweeping import Sweeper
 from angarium.core.destination.temporaries import Temporaries
+from angarium.core.destination.tracing import Tracer
 from angarium.core.destination.well_known import well_known
 from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError
 from angarium.core.ids import destination_id, group_of
@@ -75,7 +76,7 @@ class MessageManager:
         self._reads: dict[int, PendingRead | PendingAdministration | PendingDelayed | PendingSweep] = {}
         self._creations: dict[int, PendingWrite] = {}  # destinations whose record is not yet durable
         self._timed: dict[int, Destination] = {}  # destinations that have a deadline
-        self._now = 0.0  # of the event that is handled
+        self.now = 0.0  # of the event that is handled
         self.node_limits = NodeLimits(settings)
         self._blocking = Blocking(self.destinations, self.node_limits)
         self._dead_message_queue = DeadMessageQueue(self)
@@ -86,13 +87,14 @@ class MessageManager:
             number, self.destinations, settings, write=self.write, wall_ms_at_zero=wall_ms_at_zero
         )
         self._sweeper = Sweeper(self.destinations)
+        self.tracer = Tracer(self, number)
         self.retainer = Retainer(self.destinations)
 
     # -- start -------------------------------------------------------------------------------------
 
     def restore(self, state: StoredState, *, now: float) -> list[Command]:
         """Take up what was stored; to be called once, before any event."""
-        self._now = now
+        self.now = now
         if state.destinations:
             self._directory.restarted(now)
         self._next_destination, records = stored_records(state, self._number)
@@ -108,6 +110,7 @@ class MessageManager:
             self.node_limits.note(destination)
             self._sweeper.note(destination, now)
             self.retainer.note(destination, now)
+            self.tracer.follow(destination, anew=False)
             burials += destination.restored()
         commands: list[Command] = [self.write(operations, PendingWrite(), freeing=True)] if operations else []
         for damage in self.streams.restore(state.streams, state.stream_files, now=now):
@@ -126,7 +129,7 @@ class MessageManager:
         )
         state.bury = self._dead_message_queue.bury
         destination = Destination(state)
-        state.note_expiring = lambda: self._sweeper.note(destination, self._now)
+        state.note_expiring = lambda: self._sweeper.note(destination, self.now)
         self._blocking.apply(destination)
         self.destinations[identity] = self._by_name[record.name] = destination
         return destination
@@ -136,11 +139,12 @@ class MessageManager:
     def deadline(self) -> float | None:
         deadlines = [self.streams.deadline(), self._temporaries.deadline(), self._directory.deadline()]
         deadlines += [self._sweeper.deadline(), self.transactions.deadline(), self.retainer.deadline()]
+        deadlines.append(self.tracer.deadline())
         deadlines += [destination.deadline() for destination in self._timed.values()]
         return min([deadline for deadline in deadlines if deadline is not None], default=None)
 
     def handle(self, event: Event, *, now: float) -> list[Command]:
-        self._now = now
+        self.now = now
         match event:
             case FromSession(session, identity, frame, payload):
                 try:
@@ -172,9 +176,9 @@ class MessageManager:
                 self._note_deadline(destination)
                 return moved
             case WritesBlocked(reason, code):
-                return self._blocking.writes(reason, code)
+                return self.tracer.blocked(True) + self._blocking.writes(reason, code)
             case WritesUnblocked():
-                return self._blocking.writes("")
+                return self.tracer.blocked(False) + self._blocking.writes("")
             case SettingsChanged(settings, streams):
                 return self._change_settings(settings, streams)
             case ClockStepped(wall_ms_at_zero):
@@ -189,7 +193,7 @@ class MessageManager:
                     commands += destination.tick(now)
                     self._note_deadline(destination)
                 commands += self._directory.tick(now) + self._sweeper.tick(now) + self.transactions.tick(now)
-                commands += self.retainer.tick(now)
+                commands += self.retainer.tick(now) + self.tracer.tick(now)
                 return commands + self._remove_temporaries(self._temporaries.due(now))
         return self._file_event(event)
 
@@ -301,7 +305,9 @@ class MessageManager:
         """Whoever asks for the destination before it is durable is answered then."""
         pending = self.creation(destination)
         pending.answers.append(answer)
-        return self.write(operations, pending)
+        others, more = self.tracer.prepared(destination.record)
+        pending.others += others
+        return self.write(operations + more, pending)
 
     def creation(self, destination: Destination) -> PendingWrite:
         """What follows once the destination is durable."""
@@ -346,9 +352,9 @@ class MessageManager:
     def created(self, record: DestinationRecord) -> tuple[Destination, list[Operation]]:
         identity, self._next_destination = self._next_destination, self._next_destination + 1
         destination = self._add(identity, record)
-        self.retainer.note(destination, self._now)
+        self.retainer.note(destination, self.now)
         if not record.name.startswith("_"):
-            self._directory.created(destination, self._now)
+            self._directory.created(destination, self.now)
             self._note_deadline(destination)
         return destination, [
             Put(Table.DESTINATION, key_of(identity), msgspec.msgpack.encode(record)),
@@ -384,6 +390,7 @@ class MessageManager:
     def _pending_write(self, pending: PendingWrite) -> int:
         self._token += 1
         pending.gone = self.streams.take_gone()
+        pending.traced = self.tracer.take_written()
         self._writes[self._token] = pending
         return self._token
 
@@ -395,6 +402,10 @@ class MessageManager:
     def _written(self, pending: PendingWrite, now: float) -> list[Command]:
         if pending.created:
             self._creations.pop(pending.created, None)
+            if (created := self.destinations.get(pending.created)) is not None and created.record.traced:
+                self.tracer.follow(created)
+        for lane, end in pending.traced:
+            lane.readable = max(lane.readable, end)
         if pending.committed is not None:
             self.transactions.written(*pending.committed, now)
         destination = self.destinations.get(pending.destination)

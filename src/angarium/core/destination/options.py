@@ -13,7 +13,7 @@ _CHOICES = {
     "over_limit": ("block", "refuse", "oldest"),
     "slow_subscriber": ("wait", "drop"),
 }
-_FLAGS = ("buries", "last_value")
+_FLAGS = ("buries", "last_value", "traced")
 _RETENTION = ("retain_s", "retain_bytes", "retain_messages")
 _NUMBERS = ("redeliveries_max", "redelivery_delay_ms", "messages_max", "bytes_max", *_RETENTION)
 _NUMBER_MAX = 1 << 62
@@ -36,6 +36,8 @@ def with_options(record: DestinationRecord, given: Mapping[str, Any]) -> Destina
     if record.owner or record.name in (DEAD_MESSAGE_QUEUE, EVENT_LOG):
         # What is in a temporary destination concerns nobody else; what is dead stays so; an event is none to bury.
         chosen["buries"] = False
+    if record.owner or record.name.startswith("_"):
+        chosen["traced"] = False
     return replace(record, **chosen)
 
 

@@ -42,6 +42,7 @@ class PendingWrite(msgspec.Struct):
     held_ms: int | None = None  # it keeps messages until they are due; when the first of them is
     moved: bool = False  # what was due is in the log now
     committed: tuple[bytes, int] | None = None  # session, number of its transaction
+    traced: list[tuple[Lane, int]] = msgspec.field(default_factory=list)  # of logs of traces: up to where
     follows: Callable[[float], list[Command]] | None = None  # what else, at that time
     others: list["PendingWrite"] = msgspec.field(default_factory=list)  # of other destinations, in the same write
 

@@ -26,6 +26,7 @@ class DestinationRecord(msgspec.Struct, array_like=True, frozen=True):
     retain_s: int = 0  # this and the next two: what is settled stays in the log so long ...
     retain_bytes: int = 0  # ... or while no more than this is stored, of each priority ...
     retain_messages: int = 0  # ... the same; 0: no such limit. All 0: it goes at once
+    traced: bool = False  # what becomes of its messages is noted in `_TRACE`
 
     @property
     def retains(self) -> bool:

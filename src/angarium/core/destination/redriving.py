@@ -273,7 +273,7 @@ def _picked(queue: Destination, asked: PendingDead, event: BatchesRead) -> _Page
 def _settled(queue: Destination, ranges: list[Range]) -> list[Operation]:
     (subscription,) = queue.subscriptions
     for low, high in ranges:
-        subscription.discard(low, high)
+        subscription.discard(low, high, "discarded")
         queue.counters.settled += high - low
     state = queue.state
     return [*state.streams.release(state.identity, ranges, state.is_needed), *state.saved(subscription)]

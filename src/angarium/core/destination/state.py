@@ -13,6 +13,7 @@ from angarium.core.destination.records import Counters, DestinationRecord, attac
 from angarium.core.destination.subscription import Subscription
 from angarium.core.destination.subscription_record import changed_pages, recorded
 from angarium.core.destination.subscriptions import Subscriptions
+from angarium.core.destination.tracing import DestinationTrace
 from angarium.core.ranges import RangeSet
 from angarium.core.storage import Operation, Put, Table, delete_key, key_of
 from angarium.core.stream.streams import Streams
@@ -50,6 +51,7 @@ class DestinationState:
         self.keep_until = 0.0  # a topic keeps its log until its subscribers had time to resume, or to come
         self.reserved = 0  # messages that prepared transactions will send here, if they are committed
         self.bury: Bury | None = None
+        self.trace: DestinationTrace | None = None  # what becomes of its messages is noted
         self.note_expiring: Callable[[], None] = lambda: None  # something that expires is in the log
         self.read_token = read_token
         self.write_token = write_token
@@ -127,22 +129,25 @@ class DestinationState:
                 found.add(*part)
         return found
 
-    def saved(self, subscription: Subscription) -> list[Operation]:
-        """Store the subscription, and free what it was the last to need."""
-        return (self.subscription_puts(subscription) if subscription.durable else []) + self.trim()
+    def saved(self, subscription: Subscription, *, freeing: bool = True) -> list[Operation]:
+        """Store the subscription, and free what it was the last to need. `freeing`: as the write will be."""
+        puts = self.subscription_puts(subscription, freeing=freeing) if subscription.durable else []
+        return puts + self.trim()
 
     def subscription_key(self, subscription: Subscription) -> bytes:
         return key_of(self.identity, subscription.name.encode())
 
-    def subscription_puts(self, subscription: Subscription) -> list[Operation]:
-        """Its record, and the pages that have changed: all of it is to be written, in one write."""
+    def subscription_puts(self, subscription: Subscription, *, freeing: bool = True) -> list[Operation]:
+        """Its record, the pages that have changed, and the traces of that: all of it is to be written, in one write."""
         key = self.subscription_key(subscription)
         put = Put(Table.SUBSCRIPTION, key, recorded(subscription))
-        return [put, *changed_pages(subscription, self.identity)]
+        traced = [] if self.trace is None else self.trace.flush(freeing=freeing)
+        return [put, *changed_pages(subscription, self.identity), *traced]
 
     def subscription_deletes(self, subscription: Subscription) -> list[Operation]:
         key = self.subscription_key(subscription)
-        return [delete_key(Table.SUBSCRIPTION, key), delete_pages(self.identity, subscription.name)]
+        traced = [] if self.trace is None else self.trace.flush(freeing=True)
+        return [delete_key(Table.SUBSCRIPTION, key), delete_pages(self.identity, subscription.name), *traced]
 
     def attached_put(self, consumer: Consumer) -> Operation:
         key = attached_key(self.identity, consumer.key, consumer.subscription.name)

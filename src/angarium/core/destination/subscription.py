@@ -35,6 +35,8 @@ from angarium.core.destination.redeliveries import Redeliveries
 from angarium.core.ranges import Range, RangeSet
 from angarium.core.selector.fields import Fields
 
+Traced = Callable[[str, ConsumerKey | None, int, int], None]
+
 
 class Subscription:
     def __init__(
@@ -85,6 +87,7 @@ class Subscription:
         self._in_flight_max = in_flight_max
         self._holes_max = holes_max
         self.line = Line()
+        self.trace: Traced | None = None  # is told what has ended: why, by whom, and which
 
     # -- what is free ------------------------------------------------------------------------------
 
@@ -136,7 +139,7 @@ class Subscription:
             return False
         was_idle = self.cursor_of(lane) == fresh
         if low > fresh:
-            self._settle_part(fresh, low)
+            self._settle_part(fresh, low, "unselected")
         self.fresh[lane] = high
         self.live_beyond += high - low
         self.returned.add(low, high)
@@ -176,10 +179,10 @@ class Subscription:
             self.delivered[lane] = high
         self.line.step_back(consumer)
 
-    def discard(self, low: int, high: int) -> None:
-        """Settle free positions that nobody will get: expired, damaged, purged, or not selected."""
+    def discard(self, low: int, high: int, reason: str) -> None:
+        """Settle free positions that nobody will get: expired, damaged, purged, not selected, and the like."""
         self._leave_free(low, high)
-        self._settle_part(low, high)
+        self._settle_part(low, high, reason)
 
     def _leave_free(self, low: int, high: int) -> None:
         lane = lane_of(low)
@@ -333,7 +336,7 @@ class Subscription:
             if doom:
                 self._doom(doom, *part)
             else:
-                self._settle_part(*part)
+                self._settle_part(*part, by=consumer.key)
         gaps = RangeSet(got).gaps(max(low, self.cursor_of(lane_of(low))), high)
         unsettled = [rest for gap in gaps for rest in self.settled.gaps(*gap)]
         return sum(b - a for a, b in got), [rest for part in unsettled for rest in self.doom.gaps(*part)]
@@ -398,7 +401,7 @@ class Subscription:
         """The transaction is committed; return how many it settled here, None if it has no lock here."""
         lock = self.locks.take(transaction, consumer)
         for low, high in lock.positions if lock is not None else ():
-            self._settle_part(low, high)
+            self._settle_part(low, high, by=(transaction[0], consumer))
         return None if lock is None else lock.positions.count
 
     def unlock(self, transaction: TransactionKey, consumer: int) -> None:
@@ -425,16 +428,18 @@ class Subscription:
         if self.buries:
             self.doom.add(reason, low, high)
         else:
-            self._settle_part(low, high)
+            self._settle_part(low, high, reason)
 
     def entomb(self, low: int, high: int) -> list[tuple[str, Range, list[int]]]:
         """Settle what is doomed in [low, high), which is buried now; return reasons, ranges and redelivery counts."""
         found = [(reason, part, self.redeliveries.of(*part)) for reason, part in self.doom.remove(low, high)]
-        for _, part, _ in found:
-            self._settle_part(*part)
+        for reason, part, _ in found:
+            self._settle_part(*part, reason)
         return found
 
-    def _settle_part(self, low: int, high: int) -> None:
+    def _settle_part(self, low: int, high: int, reason: str = "", by: ConsumerKey | None = None) -> None:
+        if self.trace is not None:
+            self.trace(reason, by, low, high)
         self.redeliveries.drop(low, high)
         lane = lane_of(low)
         cursor = self.cursor_of(lane)

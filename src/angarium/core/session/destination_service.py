@@ -21,7 +21,7 @@ import msgspec
 from angarium.core.errors import LocalProtocolError
 from angarium.core.groups.records import Placement
 from angarium.core.ids import group_of
-from angarium.core.names import group_named
+from angarium.core.names import group_named, group_traced
 from angarium.core.session.events import FromBus, ToBus
 from angarium.core.wire import frames
 
@@ -71,8 +71,9 @@ class DestinationService:
         slots = self._placement.slots
         if not slots:
             raise LocalProtocolError("nothing can be located before slots are dealt to groups")
-        if (numbered := group_named(name)) in self._groups:
-            return numbered
+        for numbered in (group_named(name), group_traced(name)):
+            if numbered in self._groups:
+                return numbered
         moved = self._placement.exceptions.get(name)
         return slots[zlib.crc32(name.encode()) % len(slots)] if moved is None else moved
 

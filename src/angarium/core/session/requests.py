@@ -16,7 +16,7 @@ from angarium.core.session.waiting import WaitingBytes
 from angarium.core.wire import frames
 
 # The node itself answers others.
-MANAGER_COMMANDS = ("destination.", "subscription.", "transaction.", "dmq.", "log.", "stage.")
+MANAGER_COMMANDS = ("destination.", "subscription.", "transaction.", "dmq.", "log.", "stage.", "trace.")
 
 
 class Requests:

@@ -138,7 +138,8 @@ class Transactions:
             effects.settled(settle.destination, consumer.subscription, ranges, count)
         # Settlements alone make room. With messages it keeps its place behind earlier publishes, and later settlements
         # of the same subscriptions keep theirs behind it.
-        return [self._write(effects.finish(pending), pending, freeing=not plan.publishes)]
+        freeing = not plan.publishes
+        return [self._write(effects.finish(pending, freeing=freeing), pending, freeing=freeing)]
 
     def _question(self, asker: bytes, frame: frames.CommitQuestion, now: float) -> list[Command]:
         """What was decided, and if nothing was: that it never will be."""

@@ -253,7 +253,8 @@ class Participant:
                 count = sum(subscription.settle(consumer, low, high)[0] for low, high in ranges)
             effects.settled(destination, subscription, ranges, count or 0)
         pending = PendingWrite(follows=lambda now: self._completed(part, now), committed=part.key)
-        return [self._write(effects.finish(pending), pending, freeing=not part.record.publishes)]
+        freeing = not part.record.publishes
+        return [self._write(effects.finish(pending, freeing=freeing), pending, freeing=freeing)]
 
     def _roll_back(self, part: _Part) -> list[Command]:
         pending = PendingWrite(follows=lambda now: self._completed(part, now))

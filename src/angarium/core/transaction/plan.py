@@ -137,8 +137,9 @@ class Effects:
     def _part(self, destination: Destination) -> PendingWrite:
         return self._parts.setdefault(destination.identity, PendingWrite(destination=destination.identity))
 
-    def finish(self, pending: PendingWrite) -> list[Operation]:
+    def finish(self, pending: PendingWrite, *, freeing: bool) -> list[Operation]:
+        """`freeing`: as the write will be."""
         for subscription, destination in self._touched.items():
-            self._operations += destination.state.saved(subscription)
+            self._operations += destination.state.saved(subscription, freeing=freeing)
         pending.others += self._parts.values()
         return self._operations

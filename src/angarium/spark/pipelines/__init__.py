@@ -5,5 +5,10 @@
     manifest    what an archive holds: one JSON file, replaced as a whole
     files       the files of an archive, made to agree with its manifest
     archive     destinations to Parquet
+    traces      trace records as rows
+    judging     what became of every message
+    audit       the delivery audit; audit_report is its page, plots what is drawn there
+    replay      Parquet back into destinations
+    traffic     what flows where; traffic_report is its page
     compaction  few large files from many small ones
 """

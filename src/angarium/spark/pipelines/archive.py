@@ -153,7 +153,7 @@ def _frame(spark: SparkSession, settings: ArchiveSettings, start: Offsets, end: 
         .option("startingOffsets", json.dumps(places.whole_json(start)))
         .option("endingOffsets", json.dumps(places.whole_json(end)))
         .option("failOnDataLoss", str(not settings.allow_gaps).lower())
-        .option("includeHeaders", "true")
+        .option("columns", ",".join(ALL_COLUMNS))
         .load()
     )
     identities = f.create_map(*(f.lit(part) for name, place in start.items() for part in (name, place.identity)))

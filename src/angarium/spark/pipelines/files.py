@@ -23,14 +23,14 @@ STAGING = "_staging"
 
 
 @contextmanager
-def locked(root: Path) -> Iterator[None]:
+def locked(root: Path, directory: str = DIRECTORY) -> Iterator[None]:
     """For one run at a time; released by the system if the process dies."""
-    (root / DIRECTORY).mkdir(parents=True, exist_ok=True)
-    with (root / DIRECTORY / "lock").open("wb") as lock:
+    (root / directory).mkdir(parents=True, exist_ok=True)
+    with (root / directory / "lock").open("wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Unavailable(f"another run is writing to the archive {root}; wait for it, or stop it") from None
+            raise Unavailable(f"another run is busy with {root / directory}; wait for it, or stop it") from None
         yield
 
 

@@ -1,0 +1,86 @@
+"""`angarium pipeline traffic`."""
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from angarium.cli import failure, options, output
+from angarium.cli.pipeline import Config, Destinations, Master, spark_for
+from angarium.cli.pipeline_audit import parse_time_ms
+from angarium.cli.pipeline_settings import PipelineSettings
+
+
+def traffic(
+    destinations: Destinations = None,
+    from_time: Annotated[str | None, typer.Option("--from", metavar="TIME", help="2h (ago), or a time.")] = None,
+    to_time: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Before then.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with plots: traffic.html.")] = None,
+    result_to: Annotated[
+        Path | None, typer.Option("--output", metavar="DIRECTORY", help="Write what was counted as Parquet.")
+    ] = None,
+    config: Config = None,
+    master: Master = None,
+    address: options.Address = [],  # noqa: B006
+    as_json: options.Json = False,
+) -> None:
+    """Say what flows where, what the bottleneck is, and what one more node would change.
+
+    Messages and bytes by destination, producer, client manager and message manager, from the traces of destinations
+    that are traced.
+
+        angarium pipeline traffic --from 1h --report traffic.html
+    """
+    given = {
+        "destinations": destinations, "from": from_time, "to": to_time,
+        "report": None if report is None else str(report), "output": None if result_to is None else str(result_to),
+    }  # fmt: skip
+    kinds = {"destinations": list, "from": str, "to": str, "report": str, "output": str}
+    settings = PipelineSettings("traffic", config, given, kinds)
+    from_ms = parse_time_ms("--from", settings.get("from", None))
+    to_ms = parse_time_ms("--to", settings.get("to", None))
+    directory = settings.get("output", None)
+    with spark_for("traffic", settings, master) as spark, output.steps() as step:
+        from angarium.spark.pipelines import traffic as pipeline
+        from angarium.spark.pipelines.judging import Period
+        from angarium.spark.pipelines.traffic_report import traffic_page
+
+        result = pipeline.traffic(
+            spark,
+            settings.addresses(address),
+            tuple(settings.get("destinations", ())),
+            Period(from_ms, to_ms),
+            None if directory is None else Path(directory).absolute(),
+            step,
+        )
+    if (page := settings.get("report", None)) is not None:
+        Path(page).write_text(traffic_page(result), encoding="utf-8")
+    told = pipeline.summary(result)
+    if as_json:
+        output.write_json(told)
+    else:
+        _show(told)
+
+
+def _show(told: dict[str, Any]) -> None:
+    rows = [
+        (what, str(row[key]), *_rates(row, told["seconds"]))
+        for what, key, found in (
+            ("destination", "destination", told["destinations"]),
+            ("message manager", "name", told["message_managers"]),
+            ("client manager", "node", told["client_managers"]),
+            ("producer", "producer", told["producers"][:10]),
+        )
+        for row in found
+    ]
+    if rows:
+        output.write_table(("", "", "in/s", "bytes in/s", "out/s", "bytes out/s", "fan-out"), rows, left=(0, 1))
+    for sentence in told["advice"]:
+        failure.say(sentence)
+
+
+def _rates(row: dict[str, Any], seconds: float) -> list[str]:
+    fan_out = "" if row["fan_out"] is None else f"{row['fan_out']:.1f}"
+    return [
+        f"{row['messages_in'] / seconds:,.0f}", output.human_bytes(row["bytes_in"] / seconds),
+        f"{row['messages_out'] / seconds:,.0f}", output.human_bytes(row["bytes_out"] / seconds), fan_out,
+    ]  # fmt: skip

@@ -1,0 +1,208 @@
+"""What flows where, from traces: messages and bytes by destination, producer, client manager and message manager over
+time; which of them is the bottleneck, and what one more would change.
+
+Everything is counted by ranges, as traces have them: no message is looked at. How many bytes are delivered follows from
+the mean size of a destination's messages.
+"""
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from angarium.client import blocking
+from angarium.core.destination.tracing import Trace
+from angarium.core.errors import Rejected
+from angarium.core.ids import DESTINATION_BITS
+from angarium.spark.pipelines.audit import SLACK_MS
+from angarium.spark.pipelines.judging import Period, of_kind
+from angarium.spark.pipelines.traces import TracedState, read_traces, traced_states
+
+BUCKETS = 60  # of a plot
+SHOWN_MAX = 1_000  # producers and the like
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A message manager: the replica group's name, and how many copies it has."""
+
+    name: str
+    copies: int
+
+
+@dataclass(slots=True)
+class TrafficResult:
+    seconds: float = 0.0
+    destinations: list[dict[str, Any]] = field(default_factory=list)
+    producers: list[dict[str, Any]] = field(default_factory=list)
+    client_managers: list[dict[str, Any]] = field(default_factory=list)
+    message_managers: list[dict[str, Any]] = field(default_factory=list)
+    over_time: list[dict[str, Any]] = field(default_factory=list)  # by destination
+    advice: list[str] = field(default_factory=list)  # sentences
+
+
+def traffic(
+    spark: SparkSession,
+    address: Sequence[str],
+    destinations: Sequence[str],
+    period: Period,
+    output: Path | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> TrafficResult:
+    with blocking.connect(address, name="traffic") as connection:
+        progress("asking what is traced")
+        states = traced_states(connection, destinations)
+        groups = _groups(connection)
+    from_ms = None if period.from_ms is None else max(0, period.from_ms - SLACK_MS)
+    records = read_traces(spark, address, states, from_ms).records
+    return measured(records, states, groups, period, output, progress)
+
+
+def _groups(connection: blocking.Connection) -> dict[int, Place]:
+    """By number. A broker that is alone is group 0, with one copy."""
+    try:
+        told = connection.request("cluster.status", {}).result
+    except Rejected:
+        return {0: Place("broker", 1)}
+    return {group["number"]: Place(group["group"], max(1, group.get("copies", 1))) for group in told["groups"]}
+
+
+def measured(
+    records: DataFrame,
+    states: Sequence[TracedState],
+    groups: Mapping[int, Place],
+    period: Period,
+    output: Path | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> TrafficResult:
+    progress("reading traces")
+    flows = _flows(records, states, period).cache()
+    try:
+        ends = flows.agg(f.min("at_ms").alias("low"), f.max("at_ms").alias("high")).first()
+        if ends is None or ends.low is None:
+            return TrafficResult(advice=["nothing was sent or delivered in that time"])
+        seconds = max(1.0, (ends.high - ends.low) / 1_000)
+        progress("counting")
+        result = TrafficResult(
+            seconds=seconds,
+            destinations=_by(flows, "destination"),
+            producers=_by(flows.where("producer IS NOT NULL"), "producer"),
+            client_managers=_by(flows.where("node IS NOT NULL"), "node"),
+            message_managers=_by(flows, "number"),
+            over_time=_over_time(flows, ends.low, ends.high),
+        )
+        if output is not None:
+            progress(f"writing {output}")
+            flows.write.mode("overwrite").parquet(str(output))
+    finally:
+        flows.unpersist()
+    for row in result.message_managers:
+        place = groups.get(row["number"], Place(f"group {row['number']}", 1))
+        row["name"], row["copies"] = place.name, place.copies
+    result.advice = advice(result)
+    return result
+
+
+def _flows(records: DataFrame, states: Sequence[TracedState], period: Period) -> DataFrame:
+    """A row for each range that was confirmed or delivered: how many messages in or out, and bytes."""
+    names = f.create_map(*(f.lit(part) for state in states for part in (state.identity, state.name)))
+    found = of_kind(records, Trace.CONFIRMED, Trace.DELIVERED).where(
+        f.col("identity").isin([state.identity for state in states])
+    )
+    if period.from_ms is not None:
+        found = found.where(f.col("at_ms") >= period.from_ms)
+    if period.to_ms is not None:
+        found = found.where(f.col("at_ms") < period.to_ms)
+    count, comes = f.col("high") - f.col("low"), f.col("kind") == int(Trace.CONFIRMED)
+    sizes = found.where(comes).groupBy("identity").agg((f.sum("bytes") / f.sum(count)).alias("size"))
+    return found.join(f.broadcast(sizes), "identity", "left").select(
+        "at_ms",
+        names[f.col("identity")].alias("destination"),
+        f.shiftright("identity", DESTINATION_BITS).alias("number"),
+        "producer",
+        "node",
+        f.when(comes, count).otherwise(0).alias("messages_in"),
+        f.when(comes, f.col("bytes")).otherwise(0).alias("bytes_in"),
+        f.when(comes, 0).otherwise(count).alias("messages_out"),
+        f.when(comes, 0.0).otherwise(count * f.coalesce("size", f.lit(0.0))).alias("bytes_out"),
+    )
+
+
+def _sums() -> list[Column]:
+    names = ("messages_in", "bytes_in", "messages_out", "bytes_out")
+    return [f.sum(name).cast("bigint").alias(name) for name in names]
+
+
+def _by(flows: DataFrame, key: str) -> list[dict[str, Any]]:
+    """The busiest first."""
+    summed = flows.groupBy(key).agg(*_sums()).orderBy(f.desc(f.col("bytes_in") + f.col("bytes_out")), key)
+    found = [row.asDict() for row in summed.limit(SHOWN_MAX).collect()]
+    for row in found:
+        row["fan_out"] = row["messages_out"] / row["messages_in"] if row["messages_in"] else None
+    return found
+
+
+def _over_time(flows: DataFrame, low_ms: int, high_ms: int) -> list[dict[str, Any]]:
+    width_ms = max(1_000, -(-(high_ms - low_ms + 1) // BUCKETS))
+    bucket = (f.floor((f.col("at_ms") - low_ms) / width_ms) * width_ms + low_ms).alias("from_ms")
+    rows = flows.groupBy("destination", "number", bucket).agg(*_sums()).orderBy("destination", "from_ms").collect()
+    return [row.asDict() | {"width_ms": width_ms} for row in rows]
+
+
+def advice(result: TrafficResult) -> list[str]:
+    """What is the bottleneck, and what one more of each would change."""
+    told: list[str] = []
+    managers, fronts = result.message_managers, result.client_managers
+    total = sum(map(_load, managers))
+    if not total:
+        return told
+    busiest = managers[0]
+    share = _load(busiest) / total
+    alone = len(managers) == 1
+    told.append(
+        f"message manager {busiest['name']!r} carries "
+        + ("everything" if alone else f"{share:.0%} of all bytes, where an even share is {1 / len(managers):.0%}")
+    )
+    largest = result.destinations[0]
+    part = (largest["bytes_in"] + largest["bytes_out"]) / total
+    even = 1 / (len(managers) + 1)
+    after = max(even, part)
+    if after < share:
+        told.append(f"one more message manager: the busiest would carry {after:.0%} instead of {share:.0%}")
+    else:
+        told.append(
+            f"one more message manager changes little: {largest['destination']!r} alone has {part:.0%} of all bytes, "
+            "and one destination stays with one message manager; spread it over several destinations"
+        )
+    if fronts:
+        loads = [_load(row) for row in fronts]
+        now, then = max(loads) / sum(loads), 1 / (len(fronts) + 1)
+        told.append(
+            f"one more client manager: the busiest of {len(fronts)} carries {now:.0%} of what clients send and get; "
+            f"with clients evenly spread it would be {then:.0%}"
+        )
+    written = sum(row["bytes_in"] * row["copies"] for row in managers)
+    more = sum(row["bytes_in"] for row in managers)
+    told.append(
+        f"one more copy of every group: {more / written:.0%} more is written in all, and a confirm waits for one more "
+        "disk; what is published still crosses the bus once"
+    )
+    return told
+
+
+def _load(row: Mapping[str, Any]) -> float:
+    return float(row["bytes_in"] + row["bytes_out"])
+
+
+def summary(result: TrafficResult) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "seconds": result.seconds,
+        "destinations": result.destinations,
+        "producers": result.producers,
+        "client_managers": result.client_managers,
+        "message_managers": result.message_managers,
+        "advice": result.advice,
+    }

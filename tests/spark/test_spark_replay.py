@@ -1,0 +1,130 @@
+"""Goal: a replay brings back what was archived, as it was, once, wherever it was ended."""
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from angarium.cli.commands import app
+from angarium.core.errors import ConfigError, Rejected
+from angarium.spark.pipelines import manifest
+from angarium.spark.pipelines import replay as pipeline
+from angarium.spark.pipelines.archive import ArchiveSettings, archive
+from angarium.spark.pipelines.replay import ReplayResult, ReplaySelection, ReplaySettings, replay
+from tests.spark.spark_messages import Orders
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def archived(spark: SparkSession, orders: Orders, *names: str) -> Path:
+    root = orders.directory / "archive"
+    archive(spark, ArchiveSettings(address=(orders.address,), destinations=names, to=root))
+    return root
+
+
+def run(spark: SparkSession, orders: Orders, name: str = "r", rate: float = 0.0, **selection: Any) -> ReplayResult:
+    root = orders.directory / "archive"
+    return replay(spark, ReplaySettings((orders.address,), root, name, ReplaySelection(**selection), rate))
+
+
+def received(orders: Orders, short: str) -> list[Any]:
+    found = []
+    with orders.session.consume(orders.name(short)) as consumer:
+        while (message := consumer.receive(timeout_s=0.5)) is not None:
+            found.append(message)
+            message.settle()
+    return found
+
+
+class Ended(Exception):
+    pass
+
+
+def test_messages_come_back_as_they_were(spark: SparkSession, orders: Orders) -> None:
+    name, copy = orders.create("a"), orders.create("copy")
+    fields: dict[str, Any] = {"correlation_id": b"\x01\x02", "type": "t", "group": "g", "group_sequence": 3}
+    orders.session.send(name, "text", properties={"n": 7, "x": 1.5, "b": True, "s": "7"}, priority=8, **fields)
+    orders.session.send(name, {"k": 1})
+    orders.session.send(name, b"\x00\xff", reply_to=copy)
+    orders.session.flush(30)
+    archived(spark, orders, name)
+    assert run(spark, orders, into=copy).sent == {copy: 3}
+    before, after = received(orders, "a"), received(orders, "copy")
+    for one, other in zip(before, after, strict=True):
+        for what in ("body", "properties", "priority", "correlation_id", "type", "group", "reply_to"):
+            assert getattr(one, what) == getattr(other, what), what
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_replay_that_is_ended_sends_nothing_twice(
+    spark: SparkSession, orders: Orders, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    name, copy = orders.create("a"), orders.create("copy")
+    sent = orders.send("a", 1_500)
+    archived(spark, orders, name)
+    monkeypatch.setattr(pipeline, "CHUNK", 400)
+    real, left = manifest.write_whole, [times]
+
+    def ending(*arguments: Any) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise Ended  # all of it is sent, and nothing noted
+        real(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pipeline, "write_whole", ending)
+        with pytest.raises(Ended):
+            run(spark, orders, into=copy)
+    run(spark, orders, into=copy)
+    assert run(spark, orders, into=copy).sent == {}
+    found = [bytes(message.body) for message in received(orders, "copy")]
+    assert found == sent, f"{len(found)} messages, {max(Counter(found).values())} of one"
+
+
+def test_it_goes_on_with_what_was_archived_since(spark: SparkSession, orders: Orders) -> None:
+    name, copy = orders.create("a"), orders.create("copy")
+    orders.send("a", 10)
+    archived(spark, orders, name)
+    run(spark, orders, into=copy)
+    orders.send("a", 5)
+    orders.send("a", 2, priority=9)
+    archived(spark, orders, name)
+    assert run(spark, orders, into=copy).sent == {copy: 7}
+
+
+def test_by_time_position_and_selector(spark: SparkSession, orders: Orders) -> None:
+    name, copy = orders.create("a"), orders.create("copy")
+    orders.send("a", 30)
+    time.sleep(0.02)
+    middle_ms = int(time.time() * 1_000)
+    time.sleep(0.02)
+    orders.send("a", 20, type="late")
+    archived(spark, orders, name)
+    assert run(spark, orders, "1", into=copy, from_ms=middle_ms).sent == {copy: 20}
+    assert run(spark, orders, "2", into=copy, to_ms=middle_ms).sent == {copy: 30}
+    assert run(spark, orders, "3", into=copy, position_from=10, position_to=15).sent == {copy: 5}
+    assert run(spark, orders, "4", into=copy, selector="n >= 45 AND JMSType = 'late'").sent == {copy: 5}
+    with pytest.raises(ConfigError, match="has nothing of what is asked for"):
+        run(spark, orders, "5", destinations=("other.*",))
+    with pytest.raises(ConfigError, match="begun with another selection"):
+        run(spark, orders, "4", into=copy)
+    with pytest.raises(Rejected, match="there is no destination 'nowhere': angarium create nowhere"):
+        run(spark, orders, "6", into="nowhere")
+    with pytest.raises(ConfigError, match="--name"):
+        run(spark, orders, "a/b")
+
+
+def test_a_rate_is_kept(spark: SparkSession, orders: Orders, capfd: pytest.CaptureFixture[str]) -> None:
+    name, copy = orders.create("a"), orders.create("copy")
+    orders.send("a", 50)
+    root = archived(spark, orders, name)
+    began = time.monotonic()
+    app(
+        ["pipeline", "replay", name, "-a", orders.address, "--archive", str(root), "--name", "slow", "--into", copy,
+         "--rate", "50"],
+        standalone_mode=False,
+    )  # fmt: skip
+    assert time.monotonic() - began >= 0.9
+    assert "50 messages replayed" in capfd.readouterr().err
