@@ -1,7 +1,10 @@
 """Goal: whatever a body holds is shown as what it is, and an error keeps the lines that point at its place."""
+import inspect
+from typing import get_args
+
 import pytest
 
-from angarium.cli import failure
+from angarium.cli import destinations, failure
 from angarium.cli.receiving import body_as_json, printed_body
 from angarium.client.fields import encode_body
 
@@ -20,3 +23,13 @@ def test_values_are_shown_as_json_and_bytes_as_they_are() -> None:
 def test_an_error_keeps_the_lines_that_point_at_its_place(capsys: pytest.CaptureFixture[str]) -> None:
     failure.say("selector, column 9: ends\n  too soon\n    region =\n            ^")
     assert capsys.readouterr().err == "angarium: selector, column 9: ends too soon\n    region =\n            ^\n"
+
+
+def test_altering_shows_no_defaults() -> None:
+    """What is not given stays."""
+
+    def default_of(command: object) -> object:
+        parameter = inspect.signature(command).parameters["messages_max"]  # type: ignore[arg-type]
+        return get_args(parameter.annotation)[1].show_default
+
+    assert (default_of(destinations.create), default_of(destinations.alter)) == ("0", "unchanged")

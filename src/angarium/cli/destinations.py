@@ -1,7 +1,9 @@
 """`create`, `alter` and `describe`: destinations and their options."""
+import copy
+import inspect
 import math
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 import typer
@@ -149,7 +151,24 @@ def create(
         failure.say(f"{made.kind} {made.name!r} is there")
 
 
-@with_block("given", _options)
+def _changes(**given: Any) -> dict[str, Any]:
+    """The same options; one that is not given stays what it is, and has no default."""
+    return _options(**given)
+
+
+def _unchanged(parameter: inspect.Parameter) -> inspect.Parameter:
+    kind, option = get_args(parameter.annotation)
+    option = copy.copy(option)
+    option.show_default = "unchanged"
+    return parameter.replace(annotation=Annotated[kind, option])
+
+
+_changes.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [_unchanged(parameter) for parameter in inspect.signature(_options).parameters.values()]
+)
+
+
+@with_block("given", _changes)
 def alter(
     destination: options.Destination,
     address: options.Address = [],  # noqa: B006
