@@ -134,7 +134,7 @@ def test_bad_rows_go_to_the_dead_message_queue_once_if_that_is_wanted(spark: Spa
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"topic": "x"}, "valid for writing are address, destination"),
+        ({"topic": "x"}, "valid for writing are address, badRows, destination"),
         ({"destination": "not a name"}, "option 'destination'"),
         ({"kind": "list"}, "option 'kind'"),
         ({"producerId": "p", "destination": "x"}, "option 'producerId'"),
