@@ -54,7 +54,11 @@ spark: $(VENV)/dev $(VENV)/java   ## Spark against a real broker, in one session
 
 test: lint unit spark ## everything that must hold, on a fresh machine
 
-demo: $(VENV)/runtime ## a tour that ends by itself: kill -9 in the middle, nothing confirmed is lost
+$(VENV)/spark: $(VENV)/runtime
+	$(BIN)/pip install --quiet --editable '.[spark]'
+	@touch $@
+
+demo: $(VENV)/spark $(VENV)/java ## a tour that ends by itself: kill -9 in the middle, nothing confirmed is lost; Spark audits it
 	@$(BIN)/python -m benchmarks.demo
 
 bench: $(VENV)/bench  ## ours and the peers that are installed, in one run, with ratios

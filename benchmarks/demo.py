@@ -6,11 +6,13 @@
     3  kill -9 the primary that has the queue: a backup takes over; start it again: it synchronises and is a backup
     4  kill -9 a client manager: its clients go on at the other one
     5  compare what producers saw confirmed with what consumers received (`demo_proof`)
+    6  archive all of it with Spark, and have Spark audit it by the cluster's own traces (`demo_pipeline`)
 
-Exit code 0 only if the proof holds. `--plant` falsifies the consumers' books, to see that it can fail.
+Exit code 0 only if the proof and the audit hold. `--plant` falsifies the consumers' books, to see that it can fail.
 """
 import asyncio
 import shutil
+import subprocess
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -27,6 +29,7 @@ import angarium
 from angarium.admin.administration import Administration
 from angarium.cli.failure import Failure
 from angarium.cli.local_cluster import LocalCluster, LocalNode
+from benchmarks import demo_pipeline
 from benchmarks.demo_cluster import ClusterWatch
 from benchmarks.demo_proof import Receipt, Verdict, prove
 from benchmarks.demo_traffic import BURST_COUNT, Consumer, Producer
@@ -189,6 +192,13 @@ async def _play(stage: Stage, show: Show) -> None:
         watching.cancel()
 
 
+async def _create(stage: Stage) -> None:
+    """Traced for the audit, and kept for the archive after it is settled."""
+    async with angarium.connect(stage.addresses) as connection:
+        for name, kind in (("orders", "queue"), ("prices", "topic")):
+            await Administration(connection).create(name, kind, traced=True, retain_s=3_600)
+
+
 async def _left_over(addresses: list[str]) -> list[str]:
     """The cluster's own view afterwards: every message is settled for every durable subscription."""
     async with angarium.connect(addresses) as connection:
@@ -241,6 +251,14 @@ def _print_verdicts(verdicts: list[Verdict], left_over: list[str], console: Cons
     return holds
 
 
+def _pipeline(stage: Stage, show: Show, directory: Path) -> list[str]:
+    """What the audit found wrong."""
+    if hindrance := demo_pipeline.hindrance():
+        show.say(f"without archive and audit: {hindrance}")
+        return []
+    return demo_pipeline.run(stage.addresses, directory, show.say)
+
+
 def _stage(data: Path, seconds: float) -> Stage:
     count = int(RATE * seconds)
     cluster = LocalCluster(data, free_port(), client_managers=2, groups=2, copies=3)
@@ -262,6 +280,7 @@ def _stage(data: Path, seconds: float) -> Stage:
 def demo(
     seconds: Annotated[float, typer.Option(help="How long the producers send, about.", min=1, max=30)] = 13.4,
     plant: Annotated[Plant, typer.Option(help="Falsify the consumers' books: the proof has to fail.")] = Plant.NONE,
+    pipeline: Annotated[bool, typer.Option(help="End with Spark: archive and audit.")] = True,
 ) -> None:
     console = Console(highlight=False)
     directory = Path(tempfile.mkdtemp(prefix="angarium-demo-"))
@@ -273,13 +292,16 @@ def demo(
         try:
             stage.cluster.start()
             show.say(f"cluster ready on {', '.join(stage.addresses)}")
+            asyncio.run(_create(stage))
             asyncio.run(_play(stage, show))
             left_over = asyncio.run(_left_over(stage.addresses))
+            if pipeline:
+                left_over += _pipeline(stage, show, directory)
         finally:
             stage.cluster.stop()
     except* TimeoutError:
         reasons.append(f"not done after {TOTAL_S_MAX:g} s")
-    except* (Failure, angarium.AngariumError) as failures:
+    except* (Failure, angarium.AngariumError, RuntimeError, subprocess.TimeoutExpired) as failures:
         reasons.extend(map(str, failures.exceptions))
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -1,4 +1,5 @@
-"""Goal: the demonstration proves what it says, ends by itself, and fails when a message is missing from the books."""
+"""Goal: the demonstration proves what it says, ends by itself, and fails when a message is missing from the books.
+With Spark it is tried in tests/spark/test_spark_demo.py."""
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ DEMO_S_MAX = 100.0  # `make demo` takes less than a minute on an idle machine
 
 def _demo(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "benchmarks.demo", "--seconds", "3", *options],
+        [sys.executable, "-m", "benchmarks.demo", "--seconds", "3", "--no-pipeline", *options],
         capture_output=True, text=True, env=environment(), timeout=DEMO_S_MAX,
     )  # fmt: skip
 
