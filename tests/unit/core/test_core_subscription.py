@@ -46,6 +46,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         self.subscription = Subscription("s", durable=True)
         self.words: list[object] = []  # for each position: free, settled, orphaned, or (how, by whom)
         self.counts: dict[int, int] = {}
+        self.presumed: set[int] = set()  # of those, counted only because it may have been delivered before a restart
         self.next_fresh = 0
         self.delivered = 0  # one past the highest position ever taken by a consumer
         self.consumers: dict[ConsumerKey, Consumer] = {}
@@ -125,6 +126,10 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         got = [p for claim in claims for p in self._where(*mine, within=claim)]
         expected = {p for claim in claims for p in range(*claim)} - set(got)
         assert {p for part in lost for p in range(*part)} == expected
+        for position in self.presumed.intersection(got):  # it has never left its consumer
+            if self.words[position] == _ORPHANED:
+                self.presumed.remove(position)
+                del self.counts[position]
         self._become(got, ("held", key))
         self._become(self._where(("parked", key)), ("unclaimed", key))
         self.parked_until.pop(key, None)
@@ -262,9 +267,11 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
             "s", stored, attached, log=self.log, until=self.now + GRACE_S
         )
         unsettled = [p for p in range(self.readable) if self.words[p] != _SETTLED]
+        self.presumed = {p for p in self.presumed if self.counts.get(p) == 1}
         for position in unsettled:
-            if position < self.delivered and position not in self.passed_over:
-                self.counts.setdefault(position, 1)  # it may have been delivered: better said once too often
+            if position < self.delivered and position not in self.passed_over and position not in self.counts:
+                self.counts[position] = 1  # it may have been delivered: better said once too often
+                self.presumed.add(position)
         self._become(unsettled, _ORPHANED if attached else _FREE)
         self.next_fresh = self.readable
         self.consumers, self.resuming, self.parked_until, self.line = {}, set(), {}, []
