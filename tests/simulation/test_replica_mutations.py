@@ -168,9 +168,9 @@ def go_on_without_the_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Peers, "required", mutant)
     late = Peers.late
 
-    def forget(self: Peers, now: float) -> list[Replica]:
-        found = late(self, now)
-        for replica in found:
+    def forget(self: Peers, now: float, *, more_s: float = 0.0) -> list[Replica]:
+        found = late(self, now, more_s=more_s)
+        for replica in found if not more_s else ():
             self._peers[replica].acked = None
         return found
 

@@ -61,8 +61,10 @@ class Ledger:
             case frames.ConsumerOpen():
                 self.tally["consumers resumed" if frame.resumed else "consumers opened"] += 1
                 self.holdings.opening(session, event.destination, frame, self._clock.now)
-            case frames.ConsumerClose(number, True):
-                self.holdings.unsubscribing(session, number)
+            case frames.ConsumerClose(number, unsubscribe):
+                if unsubscribe:
+                    self.holdings.unsubscribing(session, number)
+                self.holdings.forget_consumer((session, number))  # its session may be closed, not only it
             case frames.SessionEnded(closed):
                 self.holdings.ended(session, event.destination, closed, self._clock.now)
 

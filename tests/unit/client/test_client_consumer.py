@@ -355,7 +355,7 @@ def test_closing_settles_first_and_takes_no_more(bench: Bench) -> None:
     deliver(bench, 0, 5)
     settle(bench, (0, 2))
     bench.clear().do(events.CloseConsumer(1, 1))
-    assert bench.take_sent() == [frames.Credit(1, 5), frames.ConsumerClose(1)]
+    assert bench.take_sent() == [frames.Credit(1, 5), frames.ConsumerClose(1, seen=[(2, 5)])]
     deliver(bench, 5, 3)
     assert arrived(bench) == []
     bench.receive(frames.Settled(1, 1), frames.ConsumerClosed(1))
@@ -370,7 +370,7 @@ def test_a_close_is_repeated_after_a_reconnection(bench: Bench) -> None:
     assert [type(frame) for frame in bench.sent_frames()] == [
         frames.ConsumerOpen, frames.Settle, frames.ConsumerClose,
     ]  # fmt: skip
-    assert bench.take_sent()[-1] == frames.ConsumerClose(1, unsubscribe=True)
+    assert bench.take_sent()[-1] == frames.ConsumerClose(1, unsubscribe=True, seen=[(2, 5)])
 
 
 def test_closing_without_a_connection_waits_only_for_settlements(bench: Bench) -> None:

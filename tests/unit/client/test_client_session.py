@@ -27,7 +27,7 @@ def test_closing_waits_for_confirms_and_settlements(bench: Bench) -> None:
     bench.receive(frames.Confirm(1, 1))
     assert bench.take_sent() == []
     bench.receive(frames.Settled(1, 1))
-    assert bench.take_sent() == [frames.SessionClose()]
+    assert bench.take_sent() == [frames.ConsumerClose(1, seen=[(1, 3)]), frames.SessionClose()]
     bench.clear().receive(frames.SessionClosed())
     assert bench.told == [events.SessionEnded(1, "", "")]
     bench.receive(frames.Confirm(1, 1))  # late frames of a session that is gone
@@ -131,7 +131,7 @@ def test_nothing_follows_the_close_of_a_session() -> None:
     bench.do(events.Settle(1, 1, returned=[(0, 2)]))
     bench.clear()
     bench.do(events.CloseSession(1, 30.0))
-    assert [type(frame) for frame in bench.take_sent()] == [frames.Credit, frames.SessionClose]
+    assert [type(frame) for frame in bench.take_sent()] == [frames.Credit, frames.ConsumerClose, frames.SessionClose]
     bench.receive(frames.Deliver(1, 2), payload=batch_of(3, first=3))
     bench.receive(frames.Settled(1, 1))
     assert bench.take_sent() == []
@@ -148,4 +148,4 @@ def test_what_arrives_while_the_session_waits_to_close_goes_back_unseen() -> Non
     bench.receive(frames.Deliver(1, 2), payload=batch_of(3, first=3))
     assert bench.take_sent() == [frames.Settle(1, 2, frames.Outcome.RETURN, [(2, 5)], 5)]
     bench.receive(frames.Settled(1, 1))
-    assert bench.take_sent() == [frames.SessionClose()]
+    assert bench.take_sent() == [frames.ConsumerClose(1, seen=[]), frames.SessionClose()]

@@ -139,7 +139,7 @@ def test_a_closing_session_waits_for_its_commit(bench: Bench) -> None:
     bench.do(events.CloseSession(1, 30.0))
     assert bench.take_sent() == [frames.Credit(1, 0)]
     bench.receive(frames.Committed(1))
-    assert bench.take_sent() == [frames.SessionClose()]
+    assert bench.take_sent() == [frames.ConsumerClose(1, seen=[]), frames.SessionClose()]
 
 
 def test_a_transaction_longer_than_a_frame_is_aborted_here() -> None:

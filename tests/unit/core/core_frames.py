@@ -39,6 +39,7 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     list[str]: st.lists(_texts, max_size=3),
     list[int]: st.lists(_integers, max_size=5),
     list[tuple[int, int]]: _ranges,
+    list[tuple[int, int]] | None: st.none() | _ranges,
     list[tuple[int, list[tuple[int, int]]]]: st.lists(st.tuples(_integers, _ranges), max_size=3),
     list[tuple[int, int, int]]: st.lists(st.tuples(_integers, _integers, _integers), max_size=3),
     list[tuple[int, int, list[tuple[int, int]]]]: st.lists(st.tuples(_integers, _integers, _ranges), max_size=3),
@@ -68,7 +69,8 @@ def sample(kind: type[Frame]) -> Frame:
     """A plain frame of the kind, the same in every run."""
     samples: dict[Any, Any] = {
         int: 1, float: 1.5, bool: True, str: "text", bytes: b"identity 16 byte", list[str]: ["a"], list[int]: [1, 2],
-        list[tuple[int, int]]: [(1, 2)], list[tuple[int, list[tuple[int, int]]]]: [(1, [(2, 3)])],
+        list[tuple[int, int]]: [(1, 2)], list[tuple[int, int]] | None: [(1, 2)],
+        list[tuple[int, list[tuple[int, int]]]]: [(1, [(2, 3)])],
         list[tuple[int, int, int]]: [(1, 2, 3)], list[tuple[int, int, list[tuple[int, int]]]]: [(1, 2, [(3, 4)])],
         dict[str, Any]: {"name": "orders"}, Any: {"deep": [1, None, b"x"]},
     }  # fmt: skip

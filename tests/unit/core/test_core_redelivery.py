@@ -124,6 +124,16 @@ def test_a_recovery_that_is_asked_for_again_counts_once(restarts: bool) -> None:
     assert counts(consumer)[-2:] == [2, 1]
 
 
+# Once: what was on its way when a consumer closed came again as redelivered.
+def test_what_goes_back_with_a_close_counts_as_far_as_it_was_seen() -> None:
+    world = World()
+    queue = world.queue_with(4)
+    first = world.consumer(queue, credit=3)
+    assert first.positions == [0, 1, 2]
+    world.frame(first.session, queue, frames.ConsumerClose(first.number, seen=[(0, 1)]))
+    assert counts(world.consumer(queue, credit=10)) == [1, 0, 0, 0]
+
+
 # Once: what had been read by then was delivered first, the end of what was given back with it.
 def test_what_is_given_back_while_something_later_is_read_comes_first() -> None:
     world = World()

@@ -138,6 +138,24 @@ def test_a_consumer_cut_off_twice_is_kept_from_the_second_time_on() -> None:
 
 # Once: what was parked under the same session and number is overwritten by the second parking and is then in nobody's
 # hands: it is never delivered again until the node restarts.
+# Once: what it held was given away when the time of those that had not come since the restart was over.
+def test_a_consumer_that_came_back_after_a_restart_and_is_cut_off_again_is_kept_for_its_own_time() -> None:
+    world = World()
+    queue = world.queue_with(3)
+    consumer, never_back = world.consumer(queue, credit=2), world.consumer(queue, credit=1)
+    assert (consumer.positions, never_back.positions) == ([0, 1], [2])
+    world = world.restarted()
+    grace_s = world.settings.resume_grace_s
+    world.advance(0.8 * grace_s)
+    consumer.resume([(0, 2)], credit=None, world=world)
+    world.end(consumer.session, closed=False)
+    other = world.consumer(queue, credit=10)
+    world.advance(0.4 * grace_s)
+    assert other.positions == [2], "of those that have not come"
+    consumer.resume([(0, 2)], credit=10)
+    assert world.last(consumer.session, frames.ConsumerOpened).lost == []
+
+
 def test_a_consumer_opened_anew_instead_of_resumed_loses_nothing() -> None:
     world = World()
     destination = world.queue_with(4)

@@ -207,6 +207,8 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         if parking:
             self._become(self._where(("held", key), ("unclaimed", key)), ("parked", key))
             self.parked_until[key] = self.now + GRACE_S
+            self.awaited.discard(key)
+            self._free_orphans_if_nobody_is_awaited()
         else:
             self._become(self._where(("held", key)), _FREE, redelivered=True)
             self._become(self._where(("unclaimed", key)), _FREE)  # it never reached the application

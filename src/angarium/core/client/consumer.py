@@ -204,8 +204,13 @@ class ConsumerWindow:
             last = self._settle_number
             self._barriers = [(barrier, last if n == _NOT_SENT else n) for barrier, n in self._barriers]
         if self.is_close_wanted:
+            self.send_close(outlet)
+
+    def send_close(self, outlet: Outlet) -> None:
+        """Nothing follows. What is on its way here has not been seen, and shall not count as delivered."""
+        if self._is_asked and not self._is_close_sent:
             self._is_close_sent = True
-            outlet.send(self.session, frames.ConsumerClose(self.number, self.unsubscribes))
+            outlet.send(self.session, frames.ConsumerClose(self.number, self.unsubscribes, list(self.held)))
 
     def _number_gathered(self, outcome: Outcome) -> list[Unanswered]:
         sent: list[Unanswered] = []

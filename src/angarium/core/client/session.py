@@ -363,6 +363,8 @@ class SessionWindow:
             return
         if self._is_drained():
             self._is_close_sent = True
+            for consumer in self._consumers.values():
+                consumer.send_close(outlet)
             outlet.send(self.number, frames.SessionClose())
             self._streams.ended(outlet)  # nothing more may be said in the session, and the broker closes them with it
 

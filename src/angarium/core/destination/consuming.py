@@ -209,9 +209,17 @@ class Consuming:
     # -- going -------------------------------------------------------------------------------------
 
     def close(
-        self, session: bytes, number: int, *, now: float, cut: bool = False, unsubscribe: bool = False
+        self,
+        session: bytes,
+        number: int,
+        *,
+        now: float,
+        cut: bool = False,
+        unsubscribe: bool = False,
+        seen: list[Range] | None = None,
     ) -> list[Command]:
-        """Close a consumer: by its client's wish, or because its session was cut off and may come back."""
+        """Close a consumer: by its client's wish, or because its session was cut off and may come back. `seen` is as
+        for `Subscription.detach`."""
         state = self._state
         consumer = state.consumers.pop((session, number), None)
         if consumer is None:
@@ -221,7 +229,7 @@ class Consuming:
         if not numbers:
             del self._numbers[session]
         subscription = consumer.subscription
-        subscription.detach(consumer, park_until=now + state.settings.resume_grace_s if cut else None)
+        subscription.detach(consumer, park_until=now + state.settings.resume_grace_s if cut else None, seen=seen)
         state.subscriptions.note_time(subscription)
         if cut:
             consumer.cut = True

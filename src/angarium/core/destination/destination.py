@@ -122,8 +122,8 @@ class Destination:
                 return self.consuming.stall(session, stalled)
             case frames.ProducerClose(number):
                 return self.publishing.close(session, number, forget=True)
-            case frames.ConsumerClose(number, unsubscribe):
-                commands = self.consuming.close(session, number, now=now, unsubscribe=unsubscribe)
+            case frames.ConsumerClose(number, unsubscribe, seen):
+                commands = self.consuming.close(session, number, now=now, unsubscribe=unsubscribe, seen=seen)
                 return commands + self._keep_limits()
             case frames.SessionEnded(closed):
                 return self._session_ended(session, closed=closed, now=now)

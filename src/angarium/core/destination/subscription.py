@@ -251,8 +251,9 @@ class Subscription:
             self._return_all(self.parking.has_come(consumer.key))
         self.line.update(consumer)
 
-    def detach(self, consumer: Consumer, *, park_until: float | None) -> None:
-        """Remove a consumer; what it holds is parked until then, or free at once."""
+    def detach(self, consumer: Consumer, *, park_until: float | None, seen: list[Range] | None = None) -> None:
+        """Remove a consumer; what it holds is parked until then, or free at once. Only what its application has seen
+        counts as delivered; None: nobody knows, so all of it."""
         del self.consumers[consumer.key]
         self.line.leave(consumer, may_return=park_until is not None)
         unclaimed = consumer.unclaimed or RangeSet()
@@ -260,9 +261,13 @@ class Subscription:
             for part in unclaimed:
                 consumer.held.add(*part)
             self.parking.park(consumer.key, consumer.held, park_until, consumer.recovered)
+            # After a restart it had come, and had claimed what it holds: that is kept for its own time from now on.
+            self._return_all(self.parking.has_come(consumer.key))
             return
         self.locks.disown(consumer.key)
-        self._give_back(consumer.held)
+        for low, high in list(consumer.held) if seen is None else seen:
+            self._give_back(RangeSet(consumer.held.remove(low, high)))
+        self._return_all(consumer.held)
         self._free_again(unclaimed)
 
     def forget_session(self, session: bytes) -> list[ConsumerKey]:

@@ -88,6 +88,8 @@ class ConsumerClose(Frame, frozen=True):
     kind = 36
     consumer: int
     unsubscribe: bool = False  # also end the durable subscription
+    # Of what goes back, what the application has seen: the rest counts as never delivered. None: all of it counts.
+    seen: list[Range] | None = None
 
 
 class ConsumerClosed(Frame, frozen=True):
