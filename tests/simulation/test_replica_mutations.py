@@ -326,7 +326,7 @@ MUTATIONS: dict[Plant, int] = {  # with a seed that is known to catch it: looked
     promote_one_that_is_behind: 7,
     start_before_the_tail_is_committed: 13,
     copy_over_orders_already_written: 4,
-    end_a_copy_too_early: 2172,
+    end_a_copy_too_early: 2778,
     miss_the_last_range: 4,
     claim_a_position_while_copying: 4,
     copy_while_everybody_counts_on_us: 7,
