@@ -71,7 +71,11 @@ def deliver_before_written(patch: pytest.MonkeyPatch) -> None:
 
 def do_not_park_on_cut(patch: pytest.MonkeyPatch) -> None:
     detach = Subscription.detach
-    patch.setattr(Subscription, "detach", lambda self, consumer, *, park_until: detach(self, consumer, park_until=None))
+
+    def mutant(self: Subscription, consumer: Any, *, park_until: float | None, seen: Any = None) -> None:
+        detach(self, consumer, park_until=None, seen=seen)
+
+    patch.setattr(Subscription, "detach", mutant)
 
 
 def park_for_half_the_grace_time(patch: pytest.MonkeyPatch) -> None:
@@ -85,8 +89,8 @@ def park_for_half_the_grace_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Subscription, "expire_parked", mutant)
     detach = Subscription.detach
 
-    def early(self: Subscription, consumer: Any, *, park_until: float | None) -> None:
-        detach(self, consumer, park_until=None if park_until is None else park_until - 0.4)
+    def early(self: Subscription, consumer: Any, *, park_until: float | None, seen: Any = None) -> None:
+        detach(self, consumer, park_until=None if park_until is None else park_until - 0.4, seen=seen)
 
     patch.setattr(Subscription, "detach", early)
 
