@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help up test demo bench simulate lint unit spark
+.PHONY: help up test soak demo bench simulate lint unit spark
 
 help:            ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s "$$(printf '\t')"
@@ -50,9 +50,12 @@ $(VENV)/java: $(VENV)/runtime
 	@touch $@
 
 spark: $(VENV)/dev $(VENV)/java   ## Spark against a real broker, in one session
-	$(BIN)/pytest tests/spark
+	$(BIN)/pytest tests/spark -m 'not soak'
 
-test: lint unit spark ## everything that must hold, on a fresh machine
+soak: $(VENV)/dev $(VENV)/java    ## the long tests: Spark's processes killed at every stage of a write, the whole demonstration
+	$(BIN)/pytest -m soak tests
+
+test: lint unit spark ## everything that must hold and takes minutes only, on a fresh machine
 
 $(VENV)/spark: $(VENV)/runtime
 	$(BIN)/pip install --quiet --editable '.[spark]'

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from tests.process.cli_node import environment
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.soak]
 
 
 def test_what_went_through_the_kills_is_archived_and_audited(spark: SparkSession) -> None:

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.timeout(900)  # on a machine that does other things, to
 RUNS_MAX = 10
 
 
+@pytest.mark.soak
 def test_a_stream_is_written_once_whoever_is_killed(orders: Orders, tmp_path: Path) -> None:
     source, target = orders.create("a"), orders.create("b")
     orders.send("a", 2_000)
