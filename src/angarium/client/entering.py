@@ -1,4 +1,5 @@
 """`async with` of a consumer: inside the block it is open, after it closed."""
+from abc import ABC, abstractmethod
 from typing import Self
 
 from angarium.client.acknowledging import Taken
@@ -6,15 +7,15 @@ from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
 from angarium.core.errors import AngariumError
 
 
-class Entering:
-    async def opened(self) -> None:
-        raise NotImplementedError
+class Entering(ABC):
+    @abstractmethod
+    async def opened(self) -> None: ...
 
-    async def close(self, *, unsubscribe: bool = False, timeout_s: float = 30.0) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def close(self, *, unsubscribe: bool = False, timeout_s: float = 30.0) -> None: ...
 
-    def all_taken(self) -> list[Taken]:
-        raise NotImplementedError
+    @abstractmethod
+    def all_taken(self) -> list[Taken]: ...
 
     async def __aenter__(self) -> Self:
         """Wait until the broker has accepted it: what is sent from here on reaches a new subscription. Raises what it
