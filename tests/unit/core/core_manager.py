@@ -1,7 +1,8 @@
 """A message manager on a fake disk, and what its sessions see of it.
 
 `World` performs the manager's commands in order, as the node does. With `auto` (the default) the disk answers at once;
-without it a test takes each step itself. The invariants are checked after every event.
+without it a test takes each step itself. The invariants are checked after every event, or, where a test makes so many
+destinations that this would be most of its work, when it says so.
 """
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -57,6 +58,7 @@ class World:
         self.settings = settings or DestinationSettings()
         self.disk = disk or FakeDisk()
         self.auto = auto
+        self.is_checked = True
         self.now = now
         self.sent: dict[bytes, list[tuple[Frame, bytes]]] = {}
         self.on_sent: Callable[[bytes, Frame, bytes], None] | None = None  # told of everything that is sent
@@ -72,7 +74,8 @@ class World:
 
     def tell(self, event: Event) -> None:
         self._run(self.manager.handle(event, now=self.now))
-        self.manager.check()
+        if self.is_checked:
+            self.manager.check()
         if self.auto:
             self.run_disk()
 
