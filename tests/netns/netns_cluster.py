@@ -85,8 +85,13 @@ class HostCluster:
                     await asyncio.sleep(0.1)
 
     async def primary(self) -> int:
-        nodes = (await self.status())["nodes"]
-        return next(self.names.index(node["name"]) for node in nodes if node["primary"])
+        """As soon as there is one."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                for node in (await self.status())["nodes"]:
+                    if node["primary"]:
+                        return self.names.index(node["name"])
+                await asyncio.sleep(0.05)
 
     async def until_in_sync(self, count: int = NODES) -> None:
         nodes: list[dict[str, Any]] = []

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 60.0
 CHANNEL = 1
 
 

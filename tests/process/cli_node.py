@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "angarium.cli.main"]
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def environment(**extra: str) -> dict[str, str]:

@@ -41,6 +41,9 @@ class Cluster:
     def start(self, name: str) -> None:
         self.local.start_node(self._nodes[name])
 
+    async def until_ready(self, name: str) -> None:
+        await asyncio.to_thread(self.local.await_ready, self._nodes[name], time.monotonic() + WAIT_S)
+
     async def status(self) -> dict[str, Any]:
         """As any client manager says that answers."""
         deadline = time.monotonic() + WAIT_S
@@ -53,8 +56,15 @@ class Cluster:
                 assert time.monotonic() < deadline, "no client manager answers"
 
     async def primary_of(self, group: str) -> str:
-        nodes = (await self.status())["nodes"]
-        return next(str(node["name"]) for node in nodes if node["group"] == group and node["primary"])
+        """As soon as there is one."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            nodes = (await self.status())["nodes"]
+            for node in nodes:
+                if node["group"] == group and node["primary"]:
+                    return str(node["name"])
+            assert time.monotonic() < deadline, f"group {group} has no primary: {nodes}"
+            await asyncio.sleep(0.05)
 
     async def group_of(self, destination: str) -> str:
         """The group that has the destination."""
@@ -70,11 +80,16 @@ class Cluster:
         deadline = time.monotonic() + WAIT_S
         while True:
             nodes = (await self.status())["nodes"]
-            in_sync = [node["name"] for node in nodes if node["group"] == group and node["in_sync"] and node["pid"]]
+            in_sync = [node["name"] for node in nodes if node["group"] == group and self._is_in_sync(node)]
             if len(in_sync) == count:
                 return
             assert time.monotonic() < deadline, f"group {group}: {in_sync} in sync, not {count}: {nodes}"
             await asyncio.sleep(0.1)
+
+    def _is_in_sync(self, node: dict[str, Any]) -> bool:
+        """And it is the process that runs now: of one that was killed others may not know yet."""
+        process = self._nodes[node["name"]].process
+        return bool(node["in_sync"] and process is not None and node["pid"] == process.pid)
 
     def log(self, name: str) -> str:
         return (self._nodes[name].config.parent / "log").read_text(errors="replace")
@@ -85,9 +100,10 @@ def running_cluster(
     path: Path, *, client_managers: int = 2, groups: int = 1, copies: int = 3, together: bool = False,
     settings: Mapping[str, Mapping[str, object]] = _SMALL,
 ) -> Iterator[Cluster]:  # fmt: skip
+    nodes = client_managers if together else client_managers + groups * copies
     local = LocalCluster(
-        path / "cluster", free_port(), client_managers=client_managers, groups=groups, copies=copies,
-        together=together, settings=settings,
+        path / "cluster", free_port(client_managers + nodes), client_managers=client_managers, groups=groups,
+        copies=copies, together=together, settings=settings,
     )  # fmt: skip
     local.write_configuration()
     try:

@@ -1,8 +1,8 @@
 """A real broker in a process of its own, to be killed, stopped, paused and started again on the same port and data.
 
 Settings travel as environment variables: `running(path, {"session.heartbeat_s": 0.3})`. Standard error goes to a file,
-so that a test can look for log lines. Ports come from below the range that the system hands out by itself: a broker
-that was killed finds its port free again.
+so that a test can look for log lines. Ports come from below the range that the system hands out by itself, and from a
+part of it that no other worker of the run draws from: a broker that was killed finds its port free again.
 """
 import asyncio
 import os
@@ -21,12 +21,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 COMMAND = [sys.executable, "-m", "angarium.cli.main"]
-WAIT_S = 30.0
+WAIT_S = 60.0  # what takes longer has failed; a machine may be very busy
 POLL_S = 0.01
 MIB = 1 << 20
 # Small segments: quick to create, and full often enough that checkpoints run in every test.
 SEGMENT_BYTES = 4 * MIB
-
+_PORTS, _PORT_PARTS = range(10_000, 32_000), 16
 
 Settings = Mapping[str, object]  # by "table.key"; None leaves the broker's own default
 
@@ -40,16 +40,24 @@ def environment(settings: Settings = MappingProxyType({})) -> dict[str, str]:
     return kept | {"NO_COLOR": "1", "PYTHONUNBUFFERED": "1"} | given
 
 
-def free_port() -> int:
+def free_port(count: int = 1) -> int:
+    """The first of so many in a row that nobody listens at."""
     chance = random.SystemRandom()
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _PORT_PARTS
+    first = _PORTS.start + worker * (len(_PORTS) // _PORT_PARTS)
     while True:
-        port = chance.randrange(10_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        port = first + chance.randrange(len(_PORTS) // _PORT_PARTS - count)
+        if all(map(_is_free, range(port, port + count))):
             return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
@@ -74,7 +82,6 @@ class Broker:
         self.data = data
         self.port = free_port()
         self.address = f"angarium://127.0.0.1:{self.port}"
-        self.ready_s = 0.0  # from the start of the process to its `ready`
         self.greeting = ""
         self._log = log
         self._settings = settings
@@ -95,10 +102,8 @@ class Broker:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        began = time.monotonic()
         self.start_unwatched()
         self.greeting = self._first_line()
-        self.ready_s = time.monotonic() - began
         assert "ready" in self.greeting, f"the broker did not start: {self.greeting!r}\n{self.log()[-2000:]}"
 
     def start_unwatched(self) -> None:
@@ -158,8 +163,17 @@ class Broker:
     def log(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
 
+    def until_logged(self, *texts: str) -> None:
+        """A thread of the broker's writes its log: what has happened is told there a little later."""
+        until(lambda: all(text in self.log() for text in texts), f"{texts} in the log")
+
     def rss_bytes(self) -> int:
         return rss_bytes(self.pid)
+
+    def cpu_s(self) -> float:
+        """What it has used of the processors: the same on a busy machine as on an idle one."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command of the command line against this broker."""

@@ -40,7 +40,6 @@ class Traffic:
         self.ids: dict[str, list[bytes]] = {name: [] for name in self.sent}  # of what was confirmed, in order
         self.workers = [Inbox("worker-0"), Inbox("worker-1")]
         self.subscribers = [Inbox(name) for name in SUBSCRIBERS]
-        self.losses: list[str] = []  # connections lost, by whom
         self._address = address
         self._faults_over = asyncio.Event()
         self._sent_before_fault: dict[str, int] = {}
@@ -55,6 +54,7 @@ class Traffic:
         return sum(len(inbox.bodies) for inbox in (*self.workers, *self.subscribers))
 
     def note_fault(self) -> None:
+        """Also called when a connection is lost for whatever reason: a machine that is busy enough is one."""
         self._sent_before_fault = {name: len(bodies) for name, bodies in self.sent.items()}
 
     async def more_confirmed(self, count: int) -> None:
@@ -88,6 +88,7 @@ class Traffic:
         durable: str | None,
     ) -> tuple[angarium.Session, "asyncio.Task[None]"]:  # fmt: skip
         connection = await stack.enter_async_context(angarium.connect(self._address, reconnect=EAGER))
+        connection.on_change = self.note_fault
         session = await stack.enter_async_context(connection.session())
         prefetch = self.chance.choice((100, 1_000, 5_000))
         consumer = session.consume(destination, durable=durable, prefetch=prefetch)

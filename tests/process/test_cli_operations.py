@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import angarium
 from angarium.admin.administration import Administration
 from tests.process.cli_node import Node, assert_one_sentence
 from tests.process.process_broker import free_port
+from tests.process.process_proxy import Proxy
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +37,20 @@ def reject_all(node: Node, name: str, count: int) -> None:
     asyncio.run(main())
 
 
-async def until_some_are_back(node: Node, name: str) -> None:
-    async with angarium.connect(node.address) as connection:
+async def redrive_killed_in_the_middle(node: Node, name: str) -> None:
+    """Its requests come through this very process: while this one looks and kills, no further page is asked for."""
+    port = int(node.address.rpartition(":")[2])
+    async with Proxy(port, seed=0, bytes_max=1 << 30) as proxy:
+        proxy.heal()
+        connection = await angarium.connect(node.address, close_timeout_s=0.1)
+        redriving = node.start("dmq", "redrive", "--address", proxy.address)
         while not (await Administration(connection).describe(name)).messages:
             pass  # the next answer is the next look
+        node.stop(signal.SIGKILL)
+        redriving.kill()
+        redriving.communicate()
+        with suppress(angarium.Unavailable):
+            await connection.close()
 
 
 def said(node: Node, *arguments: str) -> Any:
@@ -117,10 +129,7 @@ def test_a_redrive_that_is_killed_with_its_broker_is_repeated_and_loses_nothing(
     try:
         node.run("send", "q", "m{n} " + "x" * 4_000, "--count", str(count))  # some ten pages
         reject_all(node, "q", count)
-        redriving = node.start("dmq", "redrive")
-        asyncio.run(until_some_are_back(node, "q"))
-        node.stop(signal.SIGKILL)
-        redriving.communicate(timeout=30)
+        asyncio.run(redrive_killed_in_the_middle(node, "q"))
         node = Node(tmp_path / "data", port)
         assert 0 < said(node, "describe", "q")["messages"] < count, "it was interrupted in the middle"
         node.run("dmq", "redrive")

@@ -45,7 +45,7 @@ def test_a_client_manager_is_killed(tmp_path: Path) -> None:
                 traffic.note_fault()
                 await traffic.more_confirmed(1_000)
                 cluster.start(name)
-                await asyncio.sleep(3.0)
+                await cluster.until_ready(name)
             traffic.note_fault()
 
         _run(cluster, faults)

@@ -77,7 +77,7 @@ def test_every_role_is_stopped_cleanly_and_started_again(tmp_path: Path) -> None
                 traffic.note_fault()
                 await traffic.more_confirmed(500)
                 cluster.start(name)
-                await asyncio.to_thread(cluster.local.await_ready, cluster[name], time.monotonic() + WAIT_S)
+                await cluster.until_ready(name)
                 await cluster.until_in_sync("a", 3)
             traffic.note_fault()
 

@@ -1,12 +1,12 @@
 """Goal: a transaction over destinations of two replica groups is all or nothing, whichever primary dies under it.
 Method: messages are moved from a queue of one group to one of the other; afterwards each is in exactly one, once."""
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import angarium
 from tests.process.cluster_processes import Cluster, running_cluster
 from tests.process.process_broker import WAIT_S
+from tests.process.process_drain import left
 from tests.process.process_traffic import EAGER
 
 _MESSAGES = 300
@@ -56,17 +56,9 @@ def test_both_primaries_are_killed_under_transactions(tmp_path: Path) -> None:
                         cluster.start(primary)
                         await cluster.until_in_sync(group, 2)
                     await asyncio.wait_for(moving, 2 * WAIT_S)
-                async with connection.session() as reading:
-                    found = [message.body async for message in _all(reading, target)]
+                found = [message.body for message in await left(connection, target)]
                 assert sorted(found, key=int) == [b"%d" % n for n in range(_MESSAGES)]
                 described = (await connection.request("destination.describe", {"name": source})).result
                 assert (described["messages"], described["in_flight"]) == (0, 0)
 
         asyncio.run(run())
-
-
-async def _all(session: angarium.Session, name: str) -> AsyncIterator[angarium.Message]:
-    async with session.consume(name) as consumer:
-        while (message := await consumer.receive(2.0)) is not None:
-            yield message
-            message.settle()

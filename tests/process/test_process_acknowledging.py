@@ -9,6 +9,7 @@ import pytest
 
 import angarium
 from angarium.client.acknowledging import Acknowledge
+from tests.process import process_drain
 from tests.process.process_broker import Broker, running
 
 _numbers = count()
@@ -30,13 +31,7 @@ async def filled(connection: angarium.Connection, messages: int = 10) -> str:
 
 async def left(connection: angarium.Connection, name: str) -> list[tuple[bytes, bool]]:
     """What is still there, and whether it was delivered before."""
-    found: list[tuple[bytes, bool]] = []
-    async with connection.session() as session, session.consume(name) as consumer:
-        while (message := await consumer.receive(timeout_s=0.3)) is not None:
-            found.append((message.body, message.redelivered))
-            message.settle()
-        await session.sync()
-    return found
+    return [(message.body, message.redelivered) for message in await process_drain.left(connection, name)]
 
 
 def numbered(low: int, high: int, redelivered: bool = False) -> list[tuple[bytes, bool]]:

@@ -47,8 +47,8 @@ def test_an_idle_producers_message_travels_alone_and_at_once(broker: Broker) -> 
                 taken.append(time.monotonic() - began)
             assert await batches(connection, "idle") == [1] * 51
             assert await groups(connection) - before == 50
-            # One write and one sync; generous for a busy machine.
-            assert sorted(taken)[25] < 0.05
+            # One write and one sync. Of a busy machine's only the fastest tell; a batch that waits, waits every time.
+            assert sorted(taken)[5] < 0.02
 
     asyncio.run(run())
 
@@ -140,10 +140,14 @@ def test_competing_consumers_share_fairly(broker: Broker) -> None:
 
     async def run() -> None:
         got: dict[str, list[bytes]] = {"left": [], "right": []}
+        ready = {name: asyncio.Event() for name in got}
 
         async def consume(name: str) -> None:
             async with angarium.connect(broker.address) as connection, connection.session() as session:
-                async for message in session.consume("fair", prefetch=100):
+                consumer = session.consume("fair", prefetch=100)
+                await consumer.opened()
+                ready[name].set()
+                async for message in consumer:
                     got[name].append(message.body)
                     await message.settle()
                     if sum(map(len, got.values())) == count:
@@ -152,6 +156,8 @@ def test_competing_consumers_share_fairly(broker: Broker) -> None:
 
         async with angarium.connect(broker.address) as connection, connection.session() as session:
             tasks = [asyncio.create_task(consume(name)) for name in got]
+            for event in ready.values():
+                await asyncio.wait_for(event.wait(), WAIT_S)
             for first in range(0, count, 100):
                 for body in bodies[first : first + 100]:
                     session.send("fair", body)

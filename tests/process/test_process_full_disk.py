@@ -44,7 +44,7 @@ def test_a_full_disk_blocks_producers_until_consumers_have_emptied_it(tmp_path: 
             assert 0 < confirmed < len(producer.bodies)
             node, destination = await status(broker.address)
             assert node and destination, "administrators see it as well"
-            assert "disk-blocked" in broker.log()
+            broker.until_logged("disk-blocked")
             assert producer.confirmed() == confirmed, "nothing is confirmed while nothing can be stored"
             # A consumer that comes only now finds all of it, and makes the room for the rest.
             draining = drain(broker.address, BULK, at_least=len(producer.bodies))
@@ -53,7 +53,7 @@ def test_a_full_disk_blocks_producers_until_consumers_have_emptied_it(tmp_path: 
             assert inbox.disorders == []
             assert not session.is_blocked(BULK)
             assert await status(broker.address) == ("", "")
-            assert "disk-unblocked" in broker.log()
+            broker.until_logged("disk-unblocked")
 
     with running(tmp_path, data=small_disk / "data") as broker:
         asyncio.run(run())
@@ -187,7 +187,7 @@ def test_a_producer_that_was_idle_when_the_disk_filled_up_is_unblocked_as_well(
                     break
             assert session.is_blocked(BULK), "the journal was meant to fill up"
             filler.unlink()
-            await until_async(lambda: not session.is_blocked(BULK), "the producer is told to go on", timeout_s=5)
+            await until_async(lambda: not session.is_blocked(BULK), "the producer is told to go on")
             await asyncio.wait_for(session.send(BULK, b"after"), WAIT_S)
 
     with running(tmp_path, {"store.segment_bytes": MIB}, data=small_disk / "data") as broker:

@@ -13,7 +13,7 @@ from tests.process.process_wire import RawClient, batch
 _BACKLOG = 500_000
 _BODY_BYTES = 600  # 300 MB in all
 _RSS_BYTES_MAX = 200 * MIB
-_READY_S_MAX = 3.0
+_READY_CPU_S_MAX = 3.0  # of a core, whoever else wants one
 
 
 def backlog() -> Iterator[bytes]:
@@ -49,7 +49,7 @@ def test_memory_and_restart_do_not_depend_on_the_backlog(tmp_path: Path) -> None
         assert publishing.highest_bytes < _RSS_BYTES_MAX
         broker.kill()
         broker.start()
-        assert broker.ready_s < _READY_S_MAX
+        assert broker.cpu_s() < _READY_CPU_S_MAX
         with RssWatch(broker.pid) as draining:
             received = asyncio.run(drain_backlog(broker.address))
         assert draining.highest_bytes < _RSS_BYTES_MAX

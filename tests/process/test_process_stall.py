@@ -1,11 +1,10 @@
 """Goal: one slow or stalled client delays no one else, and costs the broker a bounded amount of memory.
 Method: clients by hand that never read their socket, with the smallest receive buffer, beside honest ones that are
-measured. The bounds are generous: what fails them is a broker that waits or piles up, not a busy machine."""
+measured. What fails the bounds is a broker that waits or piles up, not a busy machine (process_delay.py)."""
 import asyncio
 import contextlib
 import itertools
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from angarium.core.wire import frames
 from angarium.core.wire.codec import encode
 from tests.process.process_broker import MIB, WAIT_S, Broker, RssWatch, running, until
 from tests.process.process_client import client_process, read_line
+from tests.process.process_delay import Delay
 from tests.process.process_ledger import Inbox, assert_same, body_of
 from tests.process.process_wire import RECEIVE_BUFFER_BYTES_MIN, RawClient, stalled_consumer
 
@@ -26,16 +26,16 @@ _FLOOD_MB = 100  # more than the broker may keep
 _RSS_BYTES_MAX = 128 * MIB
 
 
-async def round_trips(address: str, queue: str, count: int) -> list[float]:
+async def round_trips(broker: Broker, queue: str, count: int) -> list[float]:
     """Seconds from send to receipt, one message at a time."""
     taken: list[float] = []
-    async with angarium.connect(address) as connection, connection.session() as session:
+    async with angarium.connect(broker.address) as connection, connection.session() as session:
         consumer = session.consume(queue, prefetch=10)
         for number in range(count):
-            began = time.monotonic()
+            delay = Delay(broker.pid)
             session.send(queue, b"%d" % number)
             message = await consumer.receive(timeout_s=WAIT_S)
-            taken.append(time.monotonic() - began)
+            taken.append(delay.seconds())
             assert message is not None and message.body == b"%d" % number
             message.settle()
     return sorted(taken)
@@ -49,7 +49,7 @@ def test_a_stalled_consumer_and_a_flood_delay_nobody_else(tmp_path: Path, topic:
         flood = stack.enter_context(client_process("flood", broker.address, "flooded", 1_000))
         for _ in range(10):
             read_line(flood)
-        taken = asyncio.run(round_trips(broker.address, "other", _ROUND_TRIPS))
+        taken = asyncio.run(round_trips(broker, "other", _ROUND_TRIPS))
         for _ in range(_FLOOD_MB):
             read_line(flood)
         rss_bytes = broker.rss_bytes()
@@ -157,7 +157,7 @@ def test_a_client_that_asks_and_never_reads_costs_little_and_delays_nobody(
     with RssWatch(broker.pid) as watch:
         asking.start()
         try:
-            taken = asyncio.run(round_trips(broker.address, "other", 50))
+            taken = asyncio.run(round_trips(broker, "other", 50))
         finally:
             ended.set()
             asking.join()

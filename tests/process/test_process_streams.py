@@ -361,7 +361,7 @@ async def test_a_flipped_bit_is_found_reported_and_the_message_set_aside(broker:
         dead = Batch.parse(answer.payload)
         assert msgspec.msgpack.decode(dead.headers_of(0))["dead_letter"]["reason"] == "damaged"
         await until_async(lambda: files(broker) == [damaged], "the damaged one stays for whoever wants to look at it")
-    assert "stream-damaged" in broker.log()
+    broker.until_logged("stream-damaged")
 
 
 @asynchronous
@@ -371,7 +371,7 @@ async def test_a_missing_file_is_reported_at_the_start(broker: Broker) -> None:
     broker.kill()
     files(broker)[0].unlink()
     broker.start()
-    assert "has no file" in broker.log()
+    broker.until_logged("has no file")
 
 
 @asynchronous

@@ -7,6 +7,7 @@ from itertools import count
 import pytest
 
 import angarium
+from tests.process import process_drain
 from tests.process.process_broker import Broker, running
 
 _numbers = count()
@@ -27,13 +28,7 @@ async def filled(connection: angarium.Connection, messages: int = 10) -> tuple[s
 
 
 async def left(connection: angarium.Connection, name: str) -> list[bytes]:
-    found: list[bytes] = []
-    async with connection.session() as session, session.consume(name) as consumer:
-        while (message := await consumer.receive(timeout_s=0.3)) is not None:
-            found.append(message.body)
-            message.settle()
-        await session.sync()
-    return found
+    return [message.body for message in await process_drain.left(connection, name)]
 
 
 def numbered(low: int, high: int) -> list[bytes]:
