@@ -8,12 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.process.bus_nodes import BusCluster, BusProcess, all_at, wait_until
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.process.process_broker import free_port
 
 
 def loopback(group: int = 1) -> dict[int, tuple[str, int, str]]:

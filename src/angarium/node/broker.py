@@ -30,6 +30,7 @@ from angarium.node.limits import fit, raise_descriptors_max
 from angarium.node.live_config import LiveConfig
 from angarium.node.loading import load
 from angarium.node.memory import rss_bytes
+from angarium.node.wall_clock import wall_ms_at_zero
 from angarium.runtime.bus import InProcessBus
 from angarium.runtime.disk import Disk
 from angarium.runtime.listener import Listener
@@ -73,13 +74,13 @@ class Broker:
         files = StreamFiles(Path(config.node.data), free_bytes_min=config.stream.free_bytes_min)
         held = held_streams(state.streams)
         state.stream_files = files.scan(held, unsynced_blocks_max=4 * config.stream.sync_fragments)
-        wall_ms = time.time() * 1000
         identity = take_up_identity(
-            state.node, site=config.node.site, wall_ms=int(wall_ms), chance=int.from_bytes(os.urandom(8), "big")
-        )
+            state.node, site=config.node.site, wall_ms=int(time.time() * 1000),
+            chance=int.from_bytes(os.urandom(8), "big"),
+        )  # fmt: skip
         # From the reserve if need be: a node starts on a full disk, so that its consumers can empty it.
         store.commit(identity.operations + loaded.operations, reserved=True)
-        self._managers(config, identity, wall_ms)
+        self._managers(config, identity)
         self.messages_recovered = bool(state.destinations)
         self._disk = Disk(
             store,
@@ -94,13 +95,13 @@ class Broker:
         self._run_mm(self._message_manager.restore(state, now=self._loop.time()))
         self._desk = BrokerDesk(self, name, live, events)
 
-    def _managers(self, config: NodeConfig, identity: Identity, wall_ms: float) -> None:
+    def _managers(self, config: NodeConfig, identity: Identity) -> None:
         settings = self._fit(config)
-        self._wall_ms_at_zero = wall_ms_at_zero = wall_ms - self._loop.time() * 1000
-        self._message_manager = MessageManager(config.destination, config.stream, wall_ms_at_zero=wall_ms_at_zero)
+        self._wall_ms_at_zero = at_zero_ms = wall_ms_at_zero(self._loop.time)
+        self._message_manager = MessageManager(config.destination, config.stream, wall_ms_at_zero=at_zero_ms)
         self._clock_timer = self._loop.call_later(_CLOCK_EVERY_S, self._look_at_clock)
         self._client_manager = ClientManager(
-            settings, identity.ids, node=self._name, incarnation=identity.incarnation, wall_ms_at_zero=wall_ms_at_zero
+            settings, identity.ids, node=self._name, incarnation=identity.incarnation, wall_ms_at_zero=at_zero_ms
         )
         self._incarnation = identity.incarnation
         self._bus = InProcessBus(self._from_bus, self._handled)
@@ -180,12 +181,11 @@ class Broker:
     def _look_at_clock(self) -> None:
         """Due times and expiries are by the wall clock, timers are not: somebody may have set it."""
         self._clock_timer = self._loop.call_later(_CLOCK_EVERY_S, self._look_at_clock)
-        now = self._loop.time()
-        at_zero_ms = time.time() * 1000 - now * 1000
+        at_zero_ms = wall_ms_at_zero(self._loop.time)
         if abs(stepped_ms := at_zero_ms - self._wall_ms_at_zero) >= _STEP_MS_MIN:
             self._wall_ms_at_zero = at_zero_ms
             _log.warning("clock-stepped: the wall clock was set by %+.3f s", stepped_ms / 1000)
-            self._run_mm(self._message_manager.handle(mm.ClockStepped(at_zero_ms), now=now))
+            self._run_mm(self._message_manager.handle(mm.ClockStepped(at_zero_ms), now=self._loop.time()))
 
     def _from_bus(self, envelope: mm.FromSession) -> None:
         self._run_mm(self._message_manager.handle(envelope, now=self._loop.time()))

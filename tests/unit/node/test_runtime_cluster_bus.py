@@ -1,7 +1,6 @@
 """Goal: the driver keeps the machine's order, whatever its users do when they are told something. Method: buses in one
 event loop, real sockets on loopback."""
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -11,6 +10,7 @@ from angarium.core.bus.events import BusSettings, ChannelBlocked, Delivered, Mem
 from angarium.core.errors import LocalProtocolError, Unavailable
 from angarium.runtime.cluster_bus import BusEvent, ClusterBus, ClusterBusSettings, NodeIdentity
 from angarium.runtime.multicast import BusLink
+from tests.process.process_broker import WAIT_S, free_port
 
 CHANNEL = 5
 
@@ -36,9 +36,7 @@ class Node:
 
 @asynccontextmanager
 async def pair(bus: BusSettings | None = None) -> AsyncIterator[tuple[Node, Node]]:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     one, two = Node(1, port, bus), Node(2, port, bus)
     for node in (one, two):
         await node.bus.start()
@@ -54,7 +52,7 @@ async def pair(bus: BusSettings | None = None) -> AsyncIterator[tuple[Node, Node
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while not condition():  # noqa: ASYNC110 (a condition of several nodes)
             await asyncio.sleep(0.002)
 
@@ -66,7 +64,7 @@ def test_numbers_are_those_under_which_messages_arrive() -> None:
             await asyncio.sleep(0)
             sent.append((one.bus.send(CHANNEL, [(bytes(200_000),)]), bytes(200_000)))
             sent.append((one.bus.send(CHANNEL, [(b"last",)]), b"last"))
-            await until(lambda: len(two.got) == 102)
+            await until(lambda: len(two.got) == len(one.got) == 102)
             assert two.got == one.got == sent
 
     asyncio.run(story())

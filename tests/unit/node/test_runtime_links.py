@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from angarium.core.bus.link import LinkIdentity, Record
 from angarium.core.errors import ConfigError
 from angarium.runtime.links import Links, LinkSettings, LinkUsers
+from tests.process.process_broker import WAIT_S, free_port
 
 SECRET = b"0123456789abcdef"
-QUICK = LinkSettings(redial_s_min=0.01, redial_s_max=0.05, heartbeat_s=0.02, silence_s_max=0.3, greeting_s_max=0.3)
+QUICK = LinkSettings(redial_s_min=0.01, redial_s_max=0.05, heartbeat_s=0.02)  # and patient: a machine may be busy
 
 
 class Node:
@@ -38,8 +40,8 @@ class Node:
 
 @asynccontextmanager
 async def running(*nodes: Node) -> AsyncIterator[None]:
-    for node in nodes:
-        node.port = await node.links.start("127.0.0.1", 0)
+    for node in nodes:  # at ports that nobody else is given meanwhile: some tests come back to one
+        node.port = await node.links.start("127.0.0.1", free_port())
     try:
         yield
     finally:
@@ -48,7 +50,7 @@ async def running(*nodes: Node) -> AsyncIterator[None]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while not condition():  # noqa: ASYNC110 (a condition of several nodes)
             await asyncio.sleep(0.005)
 
@@ -166,15 +168,15 @@ def test_what_is_sent_in_one_turn_of_the_loop_is_bounded_too() -> None:
 
 def test_silence_is_noticed() -> None:
     async def story() -> None:
-        one, two = Node(1), Node(2)
+        one, two = Node(1), Node(2, replace(QUICK, silence_s_max=0.5))
         async with running(one, two):
             one.links.dial("127.0.0.1", two.port)
             await until(lambda: two.links.is_linked(one.me) and one.links.is_linked(two.me))
             silent = one.links._proven[two.me]
             assert silent._timer is not None
             silent._timer.cancel()  # says nothing any more, and notices nothing
-            await until(lambda: two.count("lost") == 1)
-            await until(lambda: two.count("found") == 2)
+            await until(lambda: two.count("lost") >= 1)
+            await until(lambda: two.count("found") > two.count("lost"))
 
     asyncio.run(story())
 
