@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.process.cli_forks import run_forked
+
 COMMAND = [sys.executable, "-m", "angarium.cli.main"]
 WAIT_S = 60.0
 
@@ -46,9 +48,7 @@ class Node:
 
 
 def run(*arguments: str, stdin: bytes | None = None, **extra: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [*COMMAND, *arguments], input=stdin or b"", capture_output=True, env=environment(**extra), timeout=WAIT_S
-    )
+    return run_forked(arguments, stdin or b"", environment(**extra), WAIT_S)
 
 
 def assert_one_sentence(done: subprocess.CompletedProcess[bytes], *, code: int = 1) -> str:

@@ -20,6 +20,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 
+from tests.process.cli_forks import run_forked
+
 COMMAND = [sys.executable, "-m", "angarium.cli.main"]
 WAIT_S = 60.0  # what takes longer has failed; a machine may be very busy
 POLL_S = 0.01
@@ -177,10 +179,8 @@ class Broker:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command of the command line against this broker."""
-        return subprocess.run(
-            [*COMMAND, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=WAIT_S,
-            env=environment({"address": self.address}),
-        )  # fmt: skip
+        done = run_forked(arguments, b"", environment({"address": self.address}), WAIT_S)
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def rss_bytes(pid: int) -> int:

@@ -69,7 +69,7 @@ def test_it_ends_when_it_is_interrupted() -> None:
         assert survey.stdout is not None
         assert " of 100,000 seeds, " in survey.stdout.readline()
         os.killpg(survey.pid, signal.SIGINT)  # as a terminal does: everybody in front of it
-        said, _ = survey.communicate(timeout=20)
+        said, _ = survey.communicate(timeout=60)
     finally:
         if survey.poll() is None:
             os.killpg(survey.pid, signal.SIGKILL)

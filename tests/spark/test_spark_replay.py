@@ -30,12 +30,16 @@ def run(spark: SparkSession, orders: Orders, name: str = "r", rate: float = 0.0,
 
 
 def received(orders: Orders, short: str) -> list[Any]:
+    """All that is there, taken; silence alone may be a busy machine."""
     found = []
     with orders.session.consume(orders.name(short)) as consumer:
-        while (message := consumer.receive(timeout_s=0.5)) is not None:
-            found.append(message)
-            message.settle()
-    return found
+        while True:
+            while (message := consumer.receive(timeout_s=0.1)) is not None:
+                found.append(message)
+                message.settle()
+            orders.session.sync()
+            if orders.request("destination.describe", name=orders.name(short))["messages"] == 0:
+                return found
 
 
 class Ended(Exception):

@@ -64,7 +64,7 @@ def test_what_is_there_comes_before_the_pipe_ends() -> None:
         reader, writer = os.pipe()
         os.write(writer, b"first\nsec")
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 return await anext(streams.read_lines(reader))
         finally:
             os.close(reader)

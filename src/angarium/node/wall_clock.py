@@ -6,8 +6,8 @@ _LOOKS = 4
 
 
 def wall_ms_at_zero(clock: Callable[[], float]) -> float:
-    """What the wall clock showed when `clock` was 0, in ms. Of a few looks the one that took least time counts: a process
-    that is made to wait between the two clocks would see a step that nobody made."""
+    """What the wall clock showed when `clock` was 0, in ms. Of a few looks the one that took least time counts: who is
+    made to wait between the two clocks would see a step that nobody made."""
     looks: list[tuple[float, float]] = []
     for _ in range(_LOOKS):
         before = clock()

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
 
+from tests.process.process_broker import free_port
 from tests.unit.client.client_fake_broker import FakeBroker, FakePeer
 
 
@@ -34,7 +35,7 @@ class FakeServer:
         self.links: list[PeerProtocol] = []
         self.is_mute = False
         self._server: asyncio.Server | None = None
-        self.port = 0
+        self.port = free_port()  # which nobody else is given while the server is down
 
     @property
     def address(self) -> str:
@@ -55,7 +56,6 @@ class FakeServer:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: PeerProtocol(self), "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         """Close the listening socket and every connection; `start` takes the same port again."""

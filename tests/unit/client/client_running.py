@@ -20,7 +20,7 @@ def run_on(loop_factory: LoopFactory, main: Coroutine[Any, Any, None]) -> None:
 
     async def watched() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-        await asyncio.wait_for(main, 20)
+        await asyncio.wait_for(main, 60)
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left, f"tasks left over: {left}"
 

@@ -64,7 +64,7 @@ def test_nobody_there(run: Runner) -> None:
         with pytest.raises(angarium.Unavailable, match=rf"no broker answered at {address}.*refused"):
             async with angarium.connect(address, connect_timeout_s=0.3):
                 raise AssertionError
-        assert asyncio.get_running_loop().time() - started < 2
+        assert asyncio.get_running_loop().time() - started < 10
 
     run(main())
 
@@ -240,16 +240,16 @@ def test_everything_that_waits_ends_with_a_connection_that_fails(run: Runner) ->
 def test_silence_is_noticed(run: Runner) -> None:
     async def main() -> None:
         async with (
-            serving(FakeBroker(heartbeat_s=0.05)) as server,
+            serving(FakeBroker(heartbeat_s=0.2)) as server,
             angarium.connect(server.address) as connection,
             connection.session() as session,
         ):
             await session.send("orders", b"1")
-            await asyncio.sleep(0.5)
-            assert len(server.links) == 1  # pings are answered: nobody left
-            link = server.links[0]
+            (link,) = server.links
+            await asyncio.sleep(1.0)
+            assert server.links == [link]  # pings are answered: nobody left
             server.is_mute = True
-            await asyncio.wait_for(link.lost.wait(), 2)
+            await asyncio.wait_for(link.lost.wait(), 20)
             server.is_mute = False
             await session.send("orders", b"2")
 

@@ -3,7 +3,6 @@ Method: the fake broker behind a real server in a thread of its own."""
 import asyncio
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -24,7 +23,7 @@ class ServerThread:
         self.server = FakeServer(broker)
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self.server.start(), self.loop).result(5)
+        asyncio.run_coroutine_threadsafe(self.server.start(), self.loop).result(30)
 
     @property
     def address(self) -> str:
@@ -39,12 +38,12 @@ class ServerThread:
             action()
             self.server.write_all()
 
-        asyncio.run_coroutine_threadsafe(act(), self.loop).result(5)
+        asyncio.run_coroutine_threadsafe(act(), self.loop).result(30)
 
     def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self.server.stop(), self.loop).result(5)
+        asyncio.run_coroutine_threadsafe(self.server.stop(), self.loop).result(30)
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(5)
+        self._thread.join(30)
         self.loop.close()
 
 
@@ -114,17 +113,19 @@ def test_many_threads(server: ServerThread, session: blocking.Session) -> None:
             session.send("orders", b"%d:%d" % (thread, n))
         session.send("orders", b"%d:last" % thread).result(10)
 
-    def consume(consumer: blocking.Consumer) -> int:
-        count = 0
-        while (message := consumer.receive(timeout_s=0.3)) is not None:
-            message.settle()
-            count += 1
-        return count
+    taken: list[bytes] = []
+
+    def consume(consumer: blocking.Consumer) -> None:
+        while len(taken) < 4 * 201:
+            if (message := consumer.receive(timeout_s=0.1)) is not None:
+                taken.append(message.body)
+                message.settle()
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(send, range(4)))
         with session.consume("orders", prefetch=50) as consumer:
-            assert sum(pool.map(consume, [consumer] * 4)) == 4 * 201
+            list(pool.map(consume, [consumer] * 4))
+            assert consumer.receive(timeout_s=0.05) is None and len(set(taken)) == len(taken) == 4 * 201
     bodies = server.broker.log("orders").bodies()
     for thread in range(4):
         mine = [body for body in bodies if body.startswith(b"%d:" % thread)]
@@ -178,10 +179,10 @@ def test_requests_and_their_timeout(server: ServerThread) -> None:
 
 
 def test_nobody_there(server: ServerThread) -> None:
-    threads = threading.active_count()
+    threads = set(threading.enumerate())
     with pytest.raises(angarium.Unavailable, match="no broker answered"):
         blocking.connect("127.0.0.1:1", connect_timeout_s=0.2)
-    assert threading.active_count() == threads
+    assert set(threading.enumerate()) <= threads, "none is left behind"
 
 
 def test_it_survives_cuts(server: ServerThread, session: blocking.Session) -> None:
@@ -209,15 +210,13 @@ def test_the_state_of_the_connection_and_of_a_consumer(server: ServerThread, ses
 def test_ctrl_c_ends_a_wait(session: blocking.Session) -> None:
     consumer = session.consume("orders")
     for wait in (consumer.receive, lambda: next(consumer), lambda: session.receive("other")):
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
         previous = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-        started = time.monotonic()
         try:
             with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
                 wait()
         finally:
             signal.signal(signal.SIGALRM, previous)
-        assert time.monotonic() - started < 5
     session.send("orders", b"still alive").result(5)
     message = consumer.receive(timeout_s=5)
     assert message is not None and message.body == b"still alive"

@@ -188,15 +188,15 @@ def test_a_session_that_closes_waits_for_the_callback_that_runs(
 
     def callback(message: angarium.Message) -> None:
         began.set()
-        time.sleep(0.02)
+        until(lambda: bool(listeners) and listeners[0]._stopping.is_set())
         try:
             session.close()
         except angarium.LocalProtocolError as error:
             refused.append(str(error))
         ended.append(message.body)
 
-    session.listen("orders", callback)
-    assert began.wait(5)
+    listeners = [session.listen("orders", callback)]
+    assert began.wait(30)
     session.close()
     assert ended == [b"0"] and "wait for itself" in refused[0]
     assert settled(server) == [(0, 1)]

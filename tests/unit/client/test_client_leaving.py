@@ -12,10 +12,15 @@ import pytest
 import angarium
 from angarium import blocking
 from angarium.client import ended
+from angarium.client.connection import CLOSE_TIMEOUT_S
 from tests.unit.client.client_fake_broker import FakeBroker
 from tests.unit.client.client_fake_server import FakeServer, serving
 from tests.unit.client.client_running import Runner, until
 from tests.unit.client.test_client_blocking import ServerThread
+
+# Every block that is left may take a little; whoever waits as an orderly close does takes longer than all of them.
+AT_ONCE_S_MAX = 0.4 * CLOSE_TIMEOUT_S
+assert 8 * ended.LEAVING_TIMEOUT_S < AT_ONCE_S_MAX
 
 
 def test_an_exception_does_not_wait_for_confirms(run: Runner) -> None:
@@ -26,7 +31,7 @@ def test_an_exception_does_not_wait_for_confirms(run: Runner) -> None:
                 async with angarium.connect(server.address) as connection, connection.session() as session:
                     session.send("a", b"1")
                     raise ValueError("mine")
-            assert time.monotonic() - started < 2 * ended.LEAVING_TIMEOUT_S
+            assert time.monotonic() - started < AT_ONCE_S_MAX
             [note] = caught.value.__notes__
             assert "1 message is not confirmed" in note
 
@@ -47,7 +52,7 @@ def test_an_exception_in_a_consumer_is_the_one_to_see_when_the_broker_is_gone(ru
                         await until(lambda: not connection.is_connected)
                         message.settle()
                         raise ValueError("mine")
-            assert time.monotonic() - started < 4 * ended.LEAVING_TIMEOUT_S
+            assert time.monotonic() - started < AT_ONCE_S_MAX
 
     run(main())
 
@@ -62,7 +67,7 @@ def test_a_cancelled_close_is_not_waited_for_again(run: Runner) -> None:
                     connection.session() as session,
                 ):  # fmt: skip
                     session.send("a", b"1")
-            assert time.monotonic() - started < 0.2 + 2 * ended.LEAVING_TIMEOUT_S
+            assert time.monotonic() - started < AT_ONCE_S_MAX
 
     run(main())
 
@@ -143,7 +148,7 @@ def test_a_blocking_program_that_ends_without_closing_confirms_first() -> None:
     server = ServerThread(FakeBroker())
     try:
         done = subprocess.run(
-            [sys.executable, "-W", "always", "-c", FORGETFUL, server.address], capture_output=True, timeout=30
+            [sys.executable, "-W", "always", "-c", FORGETFUL, server.address], capture_output=True, timeout=60
         )
         assert done.returncode == 0 and b"ResourceWarning" in done.stderr, done.stderr
         assert b"RuntimeWarning" not in done.stderr
@@ -166,7 +171,7 @@ def test_a_blocking_session_leaves_by_an_exception_at_once_also_with_a_full_buff
             handles = [session.send("a", b"1") for _ in range(200)]
             assert "waiting" in repr(handles[0]) and "open" in repr(session) and "connected" in repr(connection)
             raise ValueError("mine")
-        assert time.monotonic() - started < 3 * ended.LEAVING_TIMEOUT_S
+        assert time.monotonic() - started < AT_ONCE_S_MAX
         assert "not confirmed" in caught.value.__notes__[0]
         assert "closed" in repr(session) and "closed" in repr(connection)
     finally:

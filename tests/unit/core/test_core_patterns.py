@@ -86,10 +86,10 @@ def test_bad_and_excessive_expressions_are_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["(a+)+b", "(a|a)*b", "(a|aa)+b", "a?" * 200 + "a" * 200, "(.*.*.*.*)*b", "(x+x+)+y"])
 def test_expressions_that_ruin_others_are_quick(text: str) -> None:
     pattern = regex(text)
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(10):
         pattern.matches("a" * NAME_CHARACTERS_MAX)
-    assert time.perf_counter() - began < 1.0
+    assert time.thread_time() - began < 1.0
 
 
 def test_a_name_is_no_glob() -> None:

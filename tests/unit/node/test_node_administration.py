@@ -36,7 +36,7 @@ class Cluster:
         self.administration.registry.register(DECIDE, lambda _: {"decided": True})
 
     async def _ask(self, nodes: list[str], command: str, arguments: dict[str, Any]) -> Composite:
-        return await self.asking.ask(nodes, command, arguments, timeout_s=0.05)
+        return await self.asking.ask(nodes, command, arguments, timeout_s=0.5 if self.silent else 30.0)
 
     async def _manager(self, request: Request) -> Reply:
         return Reply(request.number, "", "", [request.command, request.arguments])
@@ -122,7 +122,7 @@ def test_who_is_silent_and_who_is_gone_are_named_with_the_reason() -> None:
     composite = Cluster("n2", view=("n1", "n2")).run("test.greet")
     assert (composite["expected"], composite["answered"]) == (3, 1)
     assert composite["missing"] == [
-        {"node": "n2", "reason": "timed out: no answer within 0.05 s"}, {"node": "n3", "reason": GONE},
+        {"node": "n2", "reason": "timed out: no answer within 0.5 s"}, {"node": "n3", "reason": GONE},
     ]  # fmt: skip
 
 

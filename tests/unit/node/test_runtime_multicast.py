@@ -21,12 +21,7 @@ from angarium.runtime.multicast import (
     interface_of,
     mtu_of,
 )
-
-
-def port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.process.process_broker import free_port
 
 
 @pytest.mark.parametrize("sizes, runs", (
@@ -44,14 +39,14 @@ def test_runs_of_one_size_leave_together(sizes: list[int], runs: list[int]) -> N
 @pytest.fixture(params=(True, False), ids=("segmented", "one by one"))
 def link(request: pytest.FixtureRequest) -> Iterator[MulticastLink]:
     settings = SocketSettings(segmentation=request.param)
-    made = MulticastLink(BusLink("239.255.85.1", port(), "127.0.0.1"), settings, pytest.fail)
+    made = MulticastLink(BusLink("239.255.85.1", free_port(), "127.0.0.1"), settings, pytest.fail)
     yield made
     made.close()
 
 
 def received(udp: UdpSocket, count: int) -> list[bytes]:
     got: list[bytes] = []
-    while len(got) < count and select.select([udp.socket], [], [], 2.0)[0]:
+    while len(got) < count and select.select([udp.socket], [], [], 30.0)[0]:
         got += udp.receive()
     return got
 
@@ -102,7 +97,7 @@ class _Refusing:
 def test_small_buffers_are_told() -> None:
     warnings: list[str] = []
     settings = SocketSettings(receive_buffer_bytes=4_096)
-    MulticastLink(BusLink("239.255.85.1", port(), "127.0.0.1"), settings, warnings.append).close()
+    MulticastLink(BusLink("239.255.85.1", free_port(), "127.0.0.1"), settings, warnings.append).close()
     assert len(warnings) == 1 and "raise net.core.rmem_max" in warnings[0]
 
 

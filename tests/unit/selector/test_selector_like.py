@@ -1,5 +1,5 @@
 """Goal: LIKE is right for every pattern, and quick for the worst."""
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import given
@@ -103,6 +103,6 @@ def test_a_place_in_a_later_window_or_between_two_is_found() -> None:
     ],
 )
 def test_a_hostile_pattern_does_not_blow_up(pattern: str, text: str) -> None:
-    began = perf_counter()
+    began = thread_time()
     assert not Pattern(pattern, None).matches(text)
-    assert perf_counter() - began < 2, "backtracking would take longer than the universe has"
+    assert thread_time() - began < 2, "backtracking would take longer than the universe has"
