@@ -3,7 +3,6 @@ import asyncio
 import ctypes
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -114,15 +113,8 @@ class HostCluster:
 
     def end(self) -> None:
         for process in self._processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + 10
-        for process in self._processes:
-            try:
-                process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.kill()
+            process.wait(WAIT_S)
         self.hosts.end()
 
     def run(self, scenario: Callable[[], Awaitable[None]]) -> None:

@@ -109,8 +109,8 @@ def running_cluster(
     try:
         local.start()
         yield Cluster(local)
-    finally:
+    finally:  # without a word: how nodes stop is a test of its own, and takes seconds
         for node in local.nodes:
-            if node.process is not None and node.process.poll() is None:
-                os.kill(node.process.pid, signal.SIGCONT)
-        local.stop()
+            if node.process is not None:
+                node.process.kill()
+                node.process.wait(WAIT_S)
