@@ -110,6 +110,8 @@ class Ledger:
             self.tally["positions damaged"] += high - low
         elif report.code == "disk-blocked":
             self.tally["disk blocked"] += 1
+        elif report.code == "stage-dropped":
+            self.tally["staged in vain"] += 1
         elif report.level == Level.WARNING:
             raise Violation("the broker accuses nobody who keeps the protocol", report.text)
 
@@ -158,7 +160,7 @@ class Ledger:
             if sequence in facts.refused or log.has_twin(facts, sequence):
                 continue
             if position is None:
-                if sequence not in facts.forgiven:
+                if sequence not in facts.forgiven and not facts.is_staged:
                     yield f"{name}: message {sequence} of {facts.identity.hex()[-6:]} is confirmed and not in the log"
             elif self._is_rightly_dead(subscription, position) or not _is_wanted(subscription, position):
                 continue
@@ -219,7 +221,7 @@ def left_on_disk(disk: SimDisk, *, producers_max: int) -> Iterator[str]:
     graves = {r.key for r in records if _is_kept(msgspec.msgpack.decode(r.value, type=DestinationRecord))}
     if disk.stream_files.blocks:
         yield f"{len(disk.stream_files.blocks)} files of streams left on disk"
-    for table in (Table.BATCH, Table.ATTACHED, Table.STREAM, Table.DELAYED):
+    for table in (Table.BATCH, Table.ATTACHED, Table.STREAM, Table.DELAYED, Table.STAGED, Table.STAGE_PART):
         left = [item for item in stored[table] if item.key[:8] not in graves]
         if left:
             yield f"{table.name}: {len(left)} records left on disk"
@@ -238,6 +240,8 @@ def left_in(destination: Destination) -> Iterator[str]:
             yield f"log has positions {lane.first} to {lane.next}, readable to {lane.readable}"
     if destination.consumers or destination.producers.attached():
         yield "somebody is attached"
+    if staged := destination.publishing.staging.count:
+        yield f"{staged} messages are staged"
     for subscription in destination.subscriptions:
         if not subscription.durable:
             yield f"{subscription.name} was not durable and is still there"

@@ -97,6 +97,7 @@ class SimClient:
         self.is_alive = True
         self.sessions: dict[int, SimSession] = {}
         self.on_answer: Callable[[events.RequestAnswered], None] | None = None
+        self.on_loss: Callable[[events.RequestLost], None] | None = None
         self._trace = world.trace
         self._network = world.network
         self._socket: Socket | None = None
@@ -210,6 +211,8 @@ class SimClient:
             self._end()
         if isinstance(command, events.RequestAnswered) and self.on_answer is not None:
             self.on_answer(command)
+        if isinstance(command, events.RequestLost) and self.on_loss is not None:
+            self.on_loss(command)
         session = self.sessions.get(getattr(command, "session", 0))
         if session is not None:
             session.notify(command)

@@ -47,6 +47,7 @@ class ProducerFacts:
     refused: set[int] = field(default_factory=set)  # as its application was told
     identifiers: dict[int, str] = field(default_factory=dict)  # sequence -> deduplication id
     is_abandoned: bool = False  # its client crashed, or gave up waiting
+    is_staged: bool = False  # what it publishes is in the log only if a commit names it
 
     def note(self, body: bytes, now: float, options: Options | None) -> None:
         """The application publishes this."""
@@ -78,6 +79,7 @@ class LogFacts:
     over_limit: str = ""  # what happens past its limit; empty: it has none
     redeliveries_max: int = 0
     waiting: set[tuple[bytes, int]] = field(default_factory=set)  # producer, sequence of what was not due at first
+    staged: set[tuple[bytes, int]] = field(default_factory=set)  # producer, sequence of what was staged at first
     identifiers: dict[str, tuple[bytes, int]] = field(default_factory=dict)  # deduplication id -> whose it is
     refusals: set[tuple[bytes, int]] = field(default_factory=set)  # producer, sequence, as the broker has said
     fields: dict[int, Fields] = field(default_factory=dict)  # position -> the message, as a selector sees it
@@ -99,8 +101,8 @@ class Messages:
 
     # -- from applications ---------------------------------------------------------------------------
 
-    def producer(self, destination: str) -> ProducerFacts:
-        facts = ProducerFacts(destination)
+    def producer(self, destination: str, *, is_staged: bool = False) -> ProducerFacts:
+        facts = ProducerFacts(destination, is_staged=is_staged)
         self.producers.append(facts)
         return facts
 
@@ -149,6 +151,10 @@ class Messages:
                 self._batch_synced(operation)
             elif operation.table == Table.DELAYED:
                 self._delayed_synced(operation)
+            elif operation.table == Table.STAGED:
+                batch = Batch.trusted(operation.value)
+                log = self.logs[int.from_bytes(operation.key[:8], "big")]
+                log.staged.update((batch.producer, sequence) for sequence in batch.sequences())
             elif operation.table == Table.PRODUCER:
                 destination, identity = int.from_bytes(operation.key[:8], "big"), operation.key[8:]
                 self._accepted[destination, identity] = int.from_bytes(operation.value[:8], "little")
@@ -243,7 +249,10 @@ class Messages:
         for number in range(confirmed_before + 1, sequence + 1):
             if facts is not None:
                 facts.confirmed_at[number] = now
-            if log.confirm == "memory" or (identity, number) in log.positions or (identity, number) in log.waiting:
+            if facts is not None and facts.is_staged:
+                if (identity, number) in log.staged:  # whatever the destination promises to others
+                    continue
+            elif log.confirm == "memory" or (identity, number) in log.positions or (identity, number) in log.waiting:
                 continue
             if (identity, number) in log.refusals or (facts is not None and log.has_twin(facts, number)):
                 continue

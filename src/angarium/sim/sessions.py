@@ -35,10 +35,14 @@ class SimSession:
         self._sync_last = 0
         self._syncs: dict[int, list[tuple[SubscriptionFacts, int, Hold]]] = {}  # what was owed when it was asked
 
-    def produce(self, destination: str, kind: DestinationKind = DestinationKind.QUEUE) -> "SimProducer":
+    def produce(
+        self, destination: str, kind: DestinationKind = DestinationKind.QUEUE, *, stage: tuple[str, int] = ("", 0)
+    ) -> "SimProducer":
+        """With a stage, a query and the number of its batch, what it publishes waits for a commit."""
         self._producer_last += 1
-        producer = self.producers[self._producer_last] = SimProducer(self, self._producer_last, destination)
-        self.client.handle(events.OpenProducer(self.number, producer.number, destination, kind))
+        producer = SimProducer(self, self._producer_last, destination, is_staged=bool(stage[0]))
+        self.producers[producer.number] = producer
+        self.client.handle(events.OpenProducer(self.number, producer.number, destination, kind, *stage))
         return producer
 
     def consume(
@@ -108,13 +112,13 @@ class SimSession:
 
 
 class SimProducer:
-    def __init__(self, session: SimSession, number: int, destination: str) -> None:
+    def __init__(self, session: SimSession, number: int, destination: str, *, is_staged: bool = False) -> None:
         self.session = session
         self.number = number
         self.destination = destination
         self.is_blocked = False
         self.is_ended = False
-        self.facts = session.client.ledger.messages.producer(destination)
+        self.facts = session.client.ledger.messages.producer(destination, is_staged=is_staged)
 
     @property
     def unconfirmed(self) -> int:

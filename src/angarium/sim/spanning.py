@@ -14,6 +14,7 @@ from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.session.events import SessionSettings
 from angarium.core.storage import Operation, Table, key_of
 from angarium.core.wire import frames
+from angarium.core.wire.batch import Batch
 from angarium.sim.broker import BrokerSettings
 from angarium.sim.checkers import Ledger
 from angarium.sim.client import SimClient
@@ -22,7 +23,7 @@ from angarium.sim.cluster import SimCluster, SimGroup, Surroundings
 from angarium.sim.disk import SimDisk
 from angarium.sim.durable import DurableState
 from angarium.sim.faults import Faults
-from angarium.sim.holdings import Holdings
+from angarium.sim.holdings import NEVER, Holdings
 from angarium.sim.messages import Violation
 from angarium.sim.network import Network
 from angarium.sim.spanning_audit import SpanningAudit
@@ -56,6 +57,18 @@ class GroupHoldings(Holdings):
         for facts in self.consumers.values():
             if group_of(facts.destination) == group:
                 facts.away_since = now
+
+    def delivered_late(self, session: bytes, frame: frames.Deliver, payload: bytes) -> None:
+        """By a message manager that has a successor and has not heard of it: something durable, as ever. Whoever gets
+        it may keep it if the successor says so, when its session resumes there; until then others may get it."""
+        facts, batch = self.consumers[session, frame.consumer], Batch.trusted(payload)
+        log, sent = facts.subscription.log, facts.subscription.sent
+        for index, position in enumerate(frame.positions(batch.count)):
+            if log.messages.get(position) != (batch.producer, batch.sequence(index)):
+                what = f"position {position} is delivered by a manager of the past, as message {batch.sequence(index)}"
+                raise Violation("only what is durable is delivered", f"{log.name}: {what}")
+            facts.sends.setdefault(position, NEVER)
+            sent.setdefault(position, 0)
 
 
 class GroupLedger(Ledger):

@@ -48,6 +48,8 @@ class WorldSettings:
     grace_s: float = 2.0
     # How long the broker keeps the stream of a sender that was cut off.
     stream_keep_s: float = 30.0
+    # How long it keeps what is staged and not committed.
+    staged_keep_s: float = 3_600.0
     heartbeat_s: float = 2.0
     network: NetworkSettings = field(default_factory=NetworkSettings)
     disk: SimDiskSettings = field(default_factory=SimDiskSettings)
@@ -96,7 +98,7 @@ class World:
             self.clock, self.trace, self.chance("broker"), self.network, self.disk,
             BrokerSettings(
                 SessionSettings(heartbeat_s=settings.heartbeat_s),
-                DestinationSettings(resume_grace_s=settings.grace_s),
+                DestinationSettings(resume_grace_s=settings.grace_s, staged_keep_s=settings.staged_keep_s),
                 StreamSettings(sync_fragments=2, unfinished_keep_s=settings.stream_keep_s),
                 settings.bus_delay_s_max,
                 settings.answer_delay_s_max,

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from angarium.sim.bus_world import BusWorld
 from angarium.sim.clock import Clock
+from angarium.sim.clusters.staging import ClusterStagingWorld
 from angarium.sim.clusters.trade import ClusterTradeWorld
 from angarium.sim.clusters.world import ClusterWorld
 from angarium.sim.groups.world import GroupsWorld
@@ -17,6 +18,7 @@ from angarium.sim.messages import Violation
 from angarium.sim.post import PostWorld
 from angarium.sim.replicas.world import ReplicaWorld
 from angarium.sim.spanning import SpanningWorld
+from angarium.sim.staging import StagingWorld
 from angarium.sim.trace import Trace
 from angarium.sim.trade import TradeWorld
 from angarium.sim.world import Failure, Outcome, World, run_seed
@@ -62,18 +64,20 @@ class _Bus:
 WORLDS: dict[str, Maker] = {
     "bus": _Bus,
     "cluster": ClusterWorld,
+    "cluster-staging": ClusterStagingWorld,
     "cluster-trade": ClusterTradeWorld,
     "groups": _GroupServices,
     "plain": World,
     "post": PostWorld,
     "replicas": ReplicaWorld,
     "spanning": SpanningWorld,
+    "staging": StagingWorld,
     "trade": TradeWorld,
 }
 
 _SHARES = {
-    "bus": 3, "cluster": 1, "cluster-trade": 1, "groups": 3, "plain": 3, "post": 2, "replicas": 3, "spanning": 2,
-    "trade": 2,
+    "bus": 3, "cluster": 1, "cluster-staging": 1, "cluster-trade": 1, "groups": 3, "plain": 3, "post": 2,
+    "replicas": 3, "spanning": 2, "staging": 1, "trade": 2,
 }  # fmt: skip
 _ROTATION = [world for turn in range(max(_SHARES.values())) for world, share in _SHARES.items() if turn < share]
 

@@ -82,7 +82,10 @@ def left_in_manager(host: "ReplicaHost", store: "Store") -> Iterator[str]:
     yield from (f"group {host.group}: {len(table)} {name} left" for name, table in tables.items() if len(table))
     grave = manager.find(DMQ)
     graves = b"" if grave is None else key_of(grave.identity)
-    for table in (Table.PREPARED, Table.DECISION, Table.BATCH, Table.ATTACHED, Table.DELAYED):
+    emptied = (
+        Table.PREPARED, Table.DECISION, Table.BATCH, Table.ATTACHED, Table.DELAYED, Table.STAGED, Table.STAGE_PART,
+    )  # fmt: skip
+    for table in emptied:
         items = store.scan(table, b"", b"\xff" * 60, limit=10_000)
         if left := sum(item.key[:8] != graves for item in items):
             yield f"group {host.group}: {left} records in {table.name}"

@@ -9,6 +9,7 @@ from angarium.core.stream.events import StreamSettings
 from angarium.node.cluster.settings import ClusterSettings
 from angarium.node.config import NodeConfig, NodeSettings
 from angarium.sim.clusters.node import CLIENT_PORT, LINK_PORT
+from angarium.sim.world import WorldSettings
 
 _SECRET = "nobody listens in a simulation"
 
@@ -58,11 +59,14 @@ def _draw_voters(nodes: tuple[str, ...], chance: Random) -> tuple[str, ...]:
     return tuple(sorted(chance.sample(nodes, count)))
 
 
-def configuration(shape: Shape, name: str, *, grace_s: float, heartbeat_s: float, in_doubt_s: float) -> NodeConfig:
+def configuration(shape: Shape, name: str, settings: WorldSettings, *, in_doubt_s: float) -> NodeConfig:
+    destination = DestinationSettings(
+        resume_grace_s=settings.grace_s, in_doubt_s=in_doubt_s, staged_keep_s=settings.staged_keep_s
+    )
     return NodeConfig(
         node=NodeSettings(name=name, listen=f"{shape.host(name)}:{CLIENT_PORT}", data="/simulated"),
-        session=SessionSettings(heartbeat_s=heartbeat_s, connections_max=100),
-        destination=DestinationSettings(resume_grace_s=grace_s, in_doubt_s=in_doubt_s),
+        session=SessionSettings(heartbeat_s=settings.heartbeat_s, connections_max=100),
+        destination=destination,
         stream=StreamSettings(sync_fragments=2),
         replication=ReplicationSettings(batch_bytes_max=16 << 10),
         cluster=ClusterSettings(

@@ -32,6 +32,9 @@ class Watch(Protocol):
     def from_manager(self, command: mm.ToSession, token: int) -> None:
         """`token`: of the writes that it has asked for, the last."""
 
+    def from_predecessor(self, command: mm.ToSession) -> None:
+        """Of a manager that has a successor, and has not heard of it."""
+
     def synced(self, group: int, operations: Sequence[Operation]) -> None: ...
 
     def reported(self, report: mm.Report) -> None: ...
@@ -97,6 +100,11 @@ class GroupWitness:
             elif isinstance(command, mm.Report):
                 self._watch.reported(command)
 
+    def predecessor_says(self, commands: Sequence[mm.Command]) -> None:
+        for command in commands:
+            if isinstance(command, mm.ToSession):
+                self._watch.from_predecessor(command)
+
     def ordered(self, operations: Sequence[Operation]) -> None:
         """Some store of the group is asked to write this. Backups have operations of their own, equal ones. Orders
         that are written together have numbers one after the other, and the last of them is named."""
@@ -129,7 +137,9 @@ class WitnessedManager(MessageManager):
 
     def handle(self, event: mm.Event, *, now: float) -> list[mm.Command]:
         if self._witness.current is not self:
-            return super().handle(event, now=now)  # another one has been started: nobody listens to this any more
+            commands = super().handle(event, now=now)  # its clients may not have heard either
+            self._witness.predecessor_says(commands)
+            return commands
         self._witness.hears(event)
         commands = super().handle(event, now=now)
         self._witness.says(commands)

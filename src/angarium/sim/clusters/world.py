@@ -17,6 +17,7 @@ from angarium.core.destination.administration import describe
 from angarium.core.destination.events import FromSession, Report, ToSession
 from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.storage import Operation
+from angarium.core.wire.frames import Deliver
 from angarium.sim.applications import Application, Place
 from angarium.sim.client import SimClient
 from angarium.sim.clock import Clock
@@ -87,10 +88,7 @@ class ClusterWorld(World):
         in_doubt_s = self.chance("configuration").choice((0.2, 1.0, 3.0))
         self.machines = {
             name: Machine(
-                around, self.shape.host(name),
-                configuration(
-                    self.shape, name, grace_s=settings.grace_s, heartbeat_s=settings.heartbeat_s, in_doubt_s=in_doubt_s
-                ),
+                around, self.shape.host(name), configuration(self.shape, name, settings, in_doubt_s=in_doubt_s),
                 self.chance(f"machine {name}"),
             )
             for name in self.shape.nodes
@@ -127,6 +125,10 @@ class ClusterWorld(World):
     def from_manager(self, command: ToSession, token: int) -> None:
         self.ledger.last_token = lambda: token
         self.ledger.from_manager(command)
+
+    def from_predecessor(self, command: ToSession) -> None:
+        if isinstance(command.frame, Deliver):
+            self.ledger.group_holdings.delivered_late(command.session, command.frame, command.payload)
 
     def synced(self, group: int, operations: Sequence[Operation]) -> None:
         self.ledger.messages.synced(operations)
