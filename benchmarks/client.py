@@ -14,8 +14,9 @@ from typing import Any, cast
 
 import angarium
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch, pack
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.codec import FrameParser, Received, encode
+from angarium.core.wire.packing import pack
 
 BATCH_BYTES = 256 * 1024
 PRODUCER = b"p" * 16

@@ -28,7 +28,8 @@ from angarium.core.selector.index import SelectorIndex
 from angarium.core.selector.naive import matches
 from angarium.core.selector.parser import parse
 from angarium.core.selector.syntax import Selector
-from angarium.core.wire.batch import Batch, MessageColumns, pack
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.packing import MessageColumns, pack
 from tests.unit.selector.selector_random import random_message, random_selector
 
 PROPERTIES = 20

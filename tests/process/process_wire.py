@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from angarium.core.wire import frames
-from angarium.core.wire.batch import pack
 from angarium.core.wire.codec import FrameParser, Received, encode
 from angarium.core.wire.frames import DestinationKind, Frame
+from angarium.core.wire.packing import pack
 from tests.process.process_broker import WAIT_S
 
 _FRAME_BYTES_MAX = 1 << 28

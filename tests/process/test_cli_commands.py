@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from angarium.core.wire import frames
-from angarium.core.wire.batch import MessageColumns, pack
 from angarium.core.wire.frames import DestinationKind
+from angarium.core.wire.packing import MessageColumns, pack
 from tests.process.cli_node import COMMAND, WAIT_S, Node, assert_one_sentence, environment, run
 from tests.process.process_broker import free_port
 from tests.process.process_wire import RawClient

@@ -13,7 +13,8 @@ from angarium.core.client.consumer import ConsumerWindow
 from angarium.core.client.producer import ProducerWindow
 from angarium.core.client.streams import SessionStreams
 from angarium.core.client.transaction import TransactionWindow
-from angarium.core.session.client_manager import ClientManager, Connection
+from angarium.core.session.client_manager import ClientManager
+from angarium.core.session.connection import Connection
 from angarium.core.session.detached import DetachedSessions
 from angarium.core.session.session import Session
 from angarium.core.wire import frames

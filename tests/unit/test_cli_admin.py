@@ -9,7 +9,7 @@ import pytest
 from angarium.admin.administration import Administration
 from angarium.admin.model import BrowsedMessage
 from angarium.core.errors import RemoteProtocolError
-from angarium.core.wire.batch import MessageColumns, pack
+from angarium.core.wire.packing import MessageColumns, pack
 
 PRODUCER = bytes(range(16))
 

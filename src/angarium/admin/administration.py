@@ -27,7 +27,8 @@ from angarium.admin.requests import Requests
 from angarium.core.errors import Rejected, RemoteProtocolError
 from angarium.core.ids import format_id, message_id
 from angarium.core.patterns import NamePattern
-from angarium.core.wire.batch import PRIORITY_DEFAULT, Batch
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.layout import PRIORITY_DEFAULT
 
 PAGE_COUNT = 1_000  # messages in one page of `browse`
 PAGE_BYTES = 1 << 20

@@ -14,7 +14,7 @@ from angarium.client.property_names import check_property_name
 from angarium.client.values import PLAIN, TypedMap, TypedStream, Value
 from angarium.core.client.gathered import Options
 from angarium.core.errors import Rejected
-from angarium.core.wire.batch import PRIORITY_DEFAULT, PRIORITY_MAX, Columns
+from angarium.core.wire.layout import PRIORITY_DEFAULT, PRIORITY_MAX, Columns
 
 Property = Value
 Properties = Mapping[str, Property]

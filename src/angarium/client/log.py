@@ -20,8 +20,9 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from angarium.core.errors import Rejected, RemoteProtocolError, Unavailable
-from angarium.core.wire.batch import PRIORITY_DEFAULT, PRIORITY_MAX, Batch
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import LANE_BITS
+from angarium.core.wire.layout import PRIORITY_DEFAULT, PRIORITY_MAX
 
 _Model = TypeVar("_Model")
 

@@ -25,8 +25,9 @@ from angarium.client.values import TypedMap, TypedStream
 from angarium.core.errors import Rejected
 from angarium.core.ids import format_id, message_id
 from angarium.core.ranges import RangeSet
-from angarium.core.wire.batch import PRIORITY_DEFAULT, Batch, Columns
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Outcome
+from angarium.core.wire.layout import PRIORITY_DEFAULT, Columns
 
 if TYPE_CHECKING:
     from angarium.client.consumer import Consumer

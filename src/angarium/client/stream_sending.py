@@ -18,7 +18,7 @@ from angarium.client.sending import Sending
 from angarium.core.client import stream_events
 from angarium.core.client.gathered import Options
 from angarium.core.errors import AngariumError, LocalProtocolError, Rejected
-from angarium.core.wire.batch import Columns
+from angarium.core.wire.layout import Columns
 
 if TYPE_CHECKING:
     from angarium.client.stream_desk import StreamDesk

@@ -26,8 +26,9 @@ from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind, Outcome
 from angarium.sim.broker import WALL_MS_AT_ZERO, Node
 from angarium.sim.clock import Clock
+from angarium.sim.delivery_facts import SubscriptionFacts
 from angarium.sim.disk import SimDisk
-from angarium.sim.holdings import Holdings, SubscriptionFacts
+from angarium.sim.holdings import Holdings
 from angarium.sim.messages import LogFacts, Messages, ProducerFacts, Violation
 from angarium.store.interface import Item
 

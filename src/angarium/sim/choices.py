@@ -22,7 +22,8 @@ from angarium.core.selector.fields import Fields
 from angarium.core.selector.naive import matches
 from angarium.core.selector.parser import parse
 from angarium.core.wire import frames
-from angarium.core.wire.batch import PRIORITY_DEFAULT, Batch
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.layout import PRIORITY_DEFAULT
 from angarium.sim.clock import Clock
 from angarium.sim.messages import Violation
 

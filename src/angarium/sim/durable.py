@@ -19,8 +19,9 @@ from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.names import TRACE_PREFIX
 from angarium.core.ranges import RangeSet
 from angarium.core.storage import DeleteRange, Operation, Put, Table
-from angarium.core.wire.batch import Batch, Columns
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind
+from angarium.core.wire.layout import Columns
 from angarium.sim.messages import Violation
 
 Place = tuple[str, int]  # queue, position

@@ -18,8 +18,9 @@ from angarium.core.destination.records import DestinationRecord
 from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.selector.fields import Fields
 from angarium.core.storage import Operation, Put, Table
-from angarium.core.wire.batch import Batch, Columns
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind
+from angarium.core.wire.layout import Columns
 
 
 class Violation(AssertionError):

@@ -9,8 +9,8 @@ from random import Random
 import msgspec
 
 from angarium.core.client.gathered import Options
-from angarium.core.wire.batch import PRIORITY_DEFAULT, Columns
 from angarium.core.wire.frames import DestinationKind
+from angarium.core.wire.layout import PRIORITY_DEFAULT, Columns
 from angarium.sim.applications import Application, Place
 from angarium.sim.choices import ChoiceAudit
 from angarium.sim.faults import Faults

@@ -11,7 +11,7 @@ from angarium.core.client.gathered import Gathered, Options
 from angarium.core.ranges import Range, RangeSet
 from angarium.core.wire.frames import DestinationKind, Outcome, Start
 from angarium.sim.broker import WALL_MS_AT_ZERO
-from angarium.sim.holdings import Hold, SubscriptionFacts
+from angarium.sim.delivery_facts import Hold, SubscriptionFacts
 from angarium.sim.messages import Violation
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import msgspec
 from angarium.core.client import events, stream_events
 from angarium.core.client.gathered import Options
 from angarium.core.stream.blocks import FRAGMENT_BYTES
-from angarium.core.wire.batch import Columns
 from angarium.core.wire.frames import DestinationKind, Outcome
+from angarium.core.wire.layout import Columns
 from angarium.sim.client import SimClient
 from angarium.sim.messages import Violation
 from angarium.sim.sessions import SimConsumer

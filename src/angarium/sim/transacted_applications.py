@@ -12,7 +12,7 @@ import msgspec
 from angarium.core.client import events
 from angarium.core.client.gathered import Gathered, Options
 from angarium.core.ranges import Range, RangeSet
-from angarium.core.wire.batch import Columns
+from angarium.core.wire.layout import Columns
 from angarium.sim.broker import WALL_MS_AT_ZERO
 from angarium.sim.client import SimClient
 from angarium.sim.sessions import SimConsumer, SimProducer, SimSession

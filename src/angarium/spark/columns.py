@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from angarium.client.log import LogPiece
 from angarium.core.ids import format_id
-from angarium.core.wire.batch import PRIORITY_DEFAULT, Batch, Columns
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.layout import PRIORITY_DEFAULT, Columns
 
 # Name -> type as Spark writes it, and whether it is ever NULL.
 _TYPES = {

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 
 from angarium.client.log import priority_of
-from angarium.core.wire.batch import PRIORITY_MAX
+from angarium.core.wire.layout import PRIORITY_MAX
 from angarium.spark.planning import Range
 
 _POSITION_MAX = (1 << 63) - 1

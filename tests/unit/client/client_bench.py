@@ -8,8 +8,9 @@ from angarium.core.client.events import Command, Event
 from angarium.core.client.gathered import Gathered, Options
 from angarium.core.client.reconnect import Address, ReconnectPolicy
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch, pack
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.codec import FrameParser, Received
+from angarium.core.wire.packing import pack
 
 SESSION_ID = b"s" * 16
 PRODUCER_ID = b"p" * 16

@@ -20,7 +20,8 @@ from angarium.client.fields import (
 )
 from angarium.core.destination import windows
 from angarium.core.ids import format_id
-from angarium.core.wire.batch import Batch, Columns
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.layout import Columns
 from tests.unit.client.client_fake_server import FakeServer
 from tests.unit.client.client_running import Runner, with_session
 

@@ -7,9 +7,10 @@ import msgspec
 from hypothesis import strategies as st
 
 from angarium.core.wire import frames
-from angarium.core.wire.batch import ANNOUNCEMENTS, PRIORITY_MAX, SEQUENCE_MAX, Columns, MessageColumns, pack
 from angarium.core.wire.codec import HEADER, HEADER_BYTES
 from angarium.core.wire.frames import FRAMES, Frame
+from angarium.core.wire.layout import ANNOUNCEMENTS, PRIORITY_MAX, SEQUENCE_MAX, Columns
+from angarium.core.wire.packing import MessageColumns, pack
 
 # What a peer's bytes may be answered with, at each place that looks at them (docs/protocol/codes.md).
 PARSER_CODES = frozenset({"bad-frame", "frame-too-long", "unknown-frame"})

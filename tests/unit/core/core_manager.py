@@ -33,8 +33,9 @@ from angarium.core.ids import GLOBAL_ID_BYTES
 from angarium.core.ranges import Range
 from angarium.core.storage import DeleteRange, Table
 from angarium.core.wire import frames
-from angarium.core.wire.batch import NO_COLUMNS, Batch, MessageColumns, pack
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind, Frame, Outcome, Start
+from angarium.core.wire.packing import NO_COLUMNS, MessageColumns, pack
 from tests.unit.core.core_disk import FakeDisk
 
 WALL_MS_AT_ZERO = 1_700_000_000_000.0

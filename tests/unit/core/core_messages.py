@@ -7,7 +7,9 @@ import msgspec
 from angarium.core.destination.dead_letters import HEADER
 from angarium.core.destination.headers import read_map
 from angarium.core.storage import Table
-from angarium.core.wire.batch import Batch, Columns, MessageColumns
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.layout import Columns
+from angarium.core.wire.packing import MessageColumns
 from tests.unit.core.core_manager import World
 
 _encode = msgspec.msgpack.encode

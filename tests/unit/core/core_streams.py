@@ -24,8 +24,10 @@ from angarium.core.stream.events import (
 from angarium.core.stream.reading import Damage
 from angarium.core.stream.streams import Command, Streams
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch, Columns, MessageColumns, pack
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind, Frame
+from angarium.core.wire.layout import Columns
+from angarium.core.wire.packing import MessageColumns, pack
 
 _F = TypeVar("_F", bound=Frame)
 SENDER, CONSUMER = b"sender", b"consumer"

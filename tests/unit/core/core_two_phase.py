@@ -6,8 +6,8 @@ from angarium.core.ids import ANYBODY, destination_id
 from angarium.core.ranges import Range
 from angarium.core.transaction.coordinator import COORDINATOR
 from angarium.core.wire import frames
-from angarium.core.wire.batch import pack
 from angarium.core.wire.frames import Frame
+from angarium.core.wire.packing import pack
 from tests.unit.core.core_manager import World
 
 DECIDER, GROUP = 1, 2

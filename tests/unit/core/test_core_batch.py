@@ -14,18 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from angarium.core.errors import RemoteProtocolError
-from angarium.core.wire.batch import (
-    ANNOUNCEMENTS,
-    COUNT_MAX,
-    HEADER,
-    MAGIC,
-    NO_COLUMNS,
-    PRIORITY_MAX,
-    Batch,
-    Columns,
-    MessageColumns,
-    pack,
-)
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.layout import ANNOUNCEMENTS, COUNT_MAX, HEADER, MAGIC, PRIORITY_MAX, Columns
+from angarium.core.wire.packing import NO_COLUMNS, MessageColumns, pack
 from tests.unit.core.core_frames import BATCH_CODES, Messages, messages
 from tests.unit.core.core_settings import QUICK, THOROUGH
 

@@ -20,9 +20,9 @@ from angarium.core.session.events import (
     Tick,
 )
 from angarium.core.wire import frames
-from angarium.core.wire.batch import pack
 from angarium.core.wire.codec import Received
 from angarium.core.wire.frames import DestinationKind
+from angarium.core.wire.packing import pack
 from tests.unit.core.core_node import HELLO, Client, Node
 from tests.unit.core.core_states import PRODUCER, opened
 

@@ -6,7 +6,7 @@ import pytest
 from angarium.core.destination.events import Level
 from angarium.core.storage import Table, position_key
 from angarium.core.wire import frames
-from angarium.core.wire.batch import MessageColumns
+from angarium.core.wire.packing import MessageColumns
 from tests.unit.core.core_manager import World
 
 # -- expiry ----------------------------------------------------------------------------------------------------

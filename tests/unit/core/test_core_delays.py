@@ -7,8 +7,8 @@ import pytest
 from angarium.core.destination.events import ClockStepped, DelayedRead, DestinationSettings, ReadDelayed
 from angarium.core.storage import Table
 from angarium.core.wire import frames
-from angarium.core.wire.batch import MessageColumns
 from angarium.core.wire.frames import DestinationKind
+from angarium.core.wire.packing import MessageColumns
 from tests.unit.core.core_manager import WALL_MS_AT_ZERO, World
 
 

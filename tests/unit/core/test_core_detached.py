@@ -8,8 +8,8 @@ from angarium.core.destination.events import DestinationSettings
 from angarium.core.ids import destination_id
 from angarium.core.session.events import ConnectionStalled, FromBus, GroupLost, SessionSettings
 from angarium.core.wire import frames
-from angarium.core.wire.batch import pack
 from angarium.core.wire.frames import DestinationKind, Frame, Outcome
+from angarium.core.wire.packing import pack
 from tests.unit.core.core_node import Client, Node
 
 ANY = DestinationKind.ANY

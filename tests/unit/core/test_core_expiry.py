@@ -7,8 +7,8 @@ import pytest
 from angarium.core.destination import expiries, sweeping
 from angarium.core.destination.events import Read
 from angarium.core.destination.expiries import MARKS_MAX, ExpiryMarks
-from angarium.core.wire.batch import MessageColumns
 from angarium.core.wire.frames import DestinationKind, Start
+from angarium.core.wire.packing import MessageColumns
 from tests.unit.core.core_manager import WALL_MS_AT_ZERO, World
 from tests.unit.core.core_messages import columns, dead_letters
 

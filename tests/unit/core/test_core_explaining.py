@@ -8,8 +8,9 @@ import pytest
 
 from angarium.core.destination.events import DestinationSettings
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Columns, MessageColumns
 from angarium.core.wire.frames import DestinationKind
+from angarium.core.wire.layout import Columns
+from angarium.core.wire.packing import MessageColumns
 from tests.unit.core.core_manager import World
 from tests.unit.core.core_messages import columns
 

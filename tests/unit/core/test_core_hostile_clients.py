@@ -11,9 +11,9 @@ import pytest
 
 from angarium.core.session.events import ConnectionStalled
 from angarium.core.wire import frames
-from angarium.core.wire.batch import MessageColumns, pack
 from angarium.core.wire.codec import encode
 from angarium.core.wire.frames import DestinationKind, Frame, Outcome
+from angarium.core.wire.packing import MessageColumns, pack
 from tests.unit.core.core_frames import CLIENT_KINDS, EVERY_KIND, FAILURE_CODES
 from tests.unit.core.core_node import HELLO, Client, Node
 

@@ -14,7 +14,8 @@ from angarium.core.destination.log import (
     split_by_lane,
 )
 from angarium.core.storage import DeleteRange, Operation, Put, Table, position_key
-from angarium.core.wire.batch import NO_COLUMNS, Batch, MessageColumns, pack
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.packing import NO_COLUMNS, MessageColumns, pack
 
 PRODUCER = b"producer 16 byte"
 

@@ -8,8 +8,10 @@ from angarium.core.destination.log import LANE_POSITIONS, lane_for
 from angarium.core.destination.log_pages import READ_BYTES_MAX, SELECTED_BYTES_MAX
 from angarium.core.destination.log_readers import READERS_MAX
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch, Columns, MessageColumns
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind
+from angarium.core.wire.layout import Columns
+from angarium.core.wire.packing import MessageColumns
 from tests.unit.core.core_manager import World
 
 

@@ -8,8 +8,9 @@ from angarium.core.session import events as cm
 from angarium.core.session.administration_desk import COMMANDS_MAX
 from angarium.core.session.own_session import BATCHES_MAX
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch, MessageColumns, pack
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind
+from angarium.core.wire.packing import MessageColumns, pack
 from tests.unit.core.core_node import Client, Node
 from tests.unit.core.test_core_detached import fail_over
 

@@ -5,7 +5,7 @@ from angarium.core.destination.events import DestinationSettings
 from angarium.core.ids import ANYBODY
 from angarium.core.storage import Table
 from angarium.core.wire import frames
-from angarium.core.wire.batch import pack
+from angarium.core.wire.packing import pack
 from tests.unit.core.core_manager import Producer
 from tests.unit.core.core_two_phase import DECIDER, GROUP, Participant, complete, decided
 

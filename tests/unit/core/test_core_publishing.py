@@ -7,7 +7,8 @@ import pytest
 from angarium.core.destination.events import DestinationSettings, Level, WritesBlocked, WritesUnblocked
 from angarium.core.storage import Table, position_key
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch, pack
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.packing import pack
 from tests.unit.core.core_manager import Producer, World
 from tests.unit.core.core_node import Node
 

@@ -18,8 +18,10 @@ from angarium.core.selector.parser import parse
 from angarium.core.selector.syntax import Selector
 from angarium.core.storage import Table
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch, Columns, MessageColumns
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind
+from angarium.core.wire.layout import Columns
+from angarium.core.wire.packing import MessageColumns
 from tests.unit.core.core_manager import World
 from tests.unit.core.core_node import Node
 

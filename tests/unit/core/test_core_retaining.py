@@ -7,8 +7,8 @@ from angarium.core.destination.gauge import ByteGauge
 from angarium.core.destination.retaining import LOOK_S, MARKS
 from angarium.core.storage import Table
 from angarium.core.wire import frames
-from angarium.core.wire.batch import MessageColumns
 from angarium.core.wire.frames import DestinationKind, Start
+from angarium.core.wire.packing import MessageColumns
 from tests.unit.core.core_manager import World
 from tests.unit.core.test_core_log_reading import whole
 

@@ -8,8 +8,8 @@ import pytest
 from angarium.core.destination.events import DestinationSettings, Read
 from angarium.core.ids import format_id, message_id
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Columns
 from angarium.core.wire.frames import DestinationKind, Start
+from angarium.core.wire.layout import Columns
 from tests.unit.core.core_manager import World
 from tests.unit.core.core_messages import colours, columns
 

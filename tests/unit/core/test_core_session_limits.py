@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from angarium.core.session.client_manager import CLIENT_CHARACTERS_MAX
+from angarium.core.session.connection import CLIENT_CHARACTERS_MAX
 from angarium.core.session.events import ConnectionStalled, SessionSettings
 from angarium.core.wire import frames
-from angarium.core.wire.batch import pack
 from angarium.core.wire.codec import encode
 from angarium.core.wire.frames import PROTOCOL_VERSION, DestinationKind, Outcome
+from angarium.core.wire.packing import pack
 from tests.unit.core.core_node import Client, Node
 
 _FEW = SessionSettings(sessions_max=3, links_max=3, requests_max=3)

@@ -5,9 +5,9 @@ import pytest
 
 from angarium.core.session.events import FramesReceived
 from angarium.core.wire import frames
-from angarium.core.wire.batch import pack
 from angarium.core.wire.codec import Received
 from angarium.core.wire.frames import DestinationKind, Frame, Outcome
+from angarium.core.wire.packing import pack
 from tests.unit.core.core_frames import EVERY_KIND, sample
 from tests.unit.core.core_node import HELLO, Node
 from tests.unit.core.core_states import PRODUCER, STATES

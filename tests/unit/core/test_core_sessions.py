@@ -7,8 +7,8 @@ import pytest
 from angarium.core.ids import GLOBAL_ID_BYTES
 from angarium.core.session.events import FromBus, SessionSettings
 from angarium.core.wire import frames
-from angarium.core.wire.batch import pack
 from angarium.core.wire.frames import PROTOCOL_VERSION, DestinationKind, Outcome
+from angarium.core.wire.packing import pack
 from tests.unit.core.core_node import HELLO, Node
 from tests.unit.core.core_states import PRODUCER, STATES, locating, opening
 

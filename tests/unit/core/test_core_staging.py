@@ -9,8 +9,8 @@ from angarium.core.destination import staging
 from angarium.core.destination.events import DestinationSettings, ReadDelayed
 from angarium.core.storage import Put, Table
 from angarium.core.wire import frames
-from angarium.core.wire.batch import MessageColumns
 from angarium.core.wire.frames import DestinationKind
+from angarium.core.wire.packing import MessageColumns
 from tests.unit.core.core_manager import Producer, World, identity
 from tests.unit.core.core_node import Node
 

@@ -8,7 +8,9 @@ from angarium.core.errors import RemoteProtocolError
 from angarium.core.stream.blocks import FRAGMENT_BYTES, Block, block_header, parse_block
 from angarium.core.stream.events import FileFailed, FilesBlocked, StreamSettings
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch, Columns, MessageColumns, pack
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.layout import Columns
+from angarium.core.wire.packing import MessageColumns, pack
 from tests.unit.core.core_streams import CONSUMER, FULL, QUEUE, SENDER, World, message
 
 # -- writing -----------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ import pytest
 from angarium.core.destination.events import DestinationSettings
 from angarium.core.ids import GLOBAL_ID_BYTES
 from angarium.core.wire import frames
-from angarium.core.wire.batch import pack
 from angarium.core.wire.frames import DestinationKind, Outcome
+from angarium.core.wire.packing import pack
 from tests.unit.core.core_node import Client, Node
 
 GRACE_S = DestinationSettings().resume_grace_s

@@ -9,8 +9,9 @@ from angarium.core.destination.tracing import FLUSH_AFTER_S, RECORDS_MAX, Trace
 from angarium.core.ranges import RangeSet
 from angarium.core.storage import Table
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch, MessageColumns, pack
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind, Outcome
+from angarium.core.wire.packing import MessageColumns, pack
 from tests.unit.core.core_manager import World
 
 

@@ -4,7 +4,7 @@ import pytest
 from angarium.core.ranges import Range
 from angarium.core.storage import Table
 from angarium.core.wire import frames
-from angarium.core.wire.batch import pack
+from angarium.core.wire.packing import pack
 from tests.unit.core.core_manager import Consumer, Producer, World
 
 

@@ -7,8 +7,8 @@ from angarium.core.destination.directory import COST_MAX, OUTDATED_MAX
 from angarium.core.destination.events import DestinationSettings
 from angarium.core.session.events import SessionSettings
 from angarium.core.wire import frames
-from angarium.core.wire.batch import pack
 from angarium.core.wire.frames import DestinationKind, PatternSyntax, Start
+from angarium.core.wire.packing import pack
 from tests.unit.core.core_node import Client, Node
 
 TOPIC = DestinationKind.TOPIC

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import msgspec
 
-from angarium.core.wire.batch import Batch, MessageColumns, pack
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.codec import encode
 from angarium.core.wire.frames import FRAMES, Hello, Publish, SessionOpen
+from angarium.core.wire.packing import MessageColumns, pack
 from tests.unit.core.core_frames import EVERY_KIND, sample
 from tests.unit.core.core_node import HELLO, Node
 from tests.unit.docs import wire_fields

@@ -12,9 +12,9 @@ from angarium.core.replication.backup import Backup
 from angarium.core.session.destination_service import Posted
 from angarium.core.session.events import ToBus
 from angarium.core.storage import Put
-from angarium.core.wire.batch import MessageColumns
 from angarium.core.wire.envelope import open_envelope, seal
 from angarium.core.wire.frames import Reply, Request
+from angarium.core.wire.packing import MessageColumns
 from angarium.node.cluster import log_reads
 from angarium.node.cluster.log_reads import NOT_HERE, LogReadsBackup, LogReadsFront, read_page
 from angarium.node.cluster.machinery import Machinery

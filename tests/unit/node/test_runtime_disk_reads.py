@@ -8,7 +8,7 @@ import pytest
 from angarium.core.destination.events import BatchesRead, DamagedBatch, Read, StoredBatch
 from angarium.core.errors import LocalProtocolError
 from angarium.core.storage import Put, Table, position_key
-from angarium.core.wire.batch import pack
+from angarium.core.wire.packing import pack
 from angarium.runtime.disk import read_from_memory, read_from_store
 from angarium.store.interface import Item
 from angarium.store.memory import MemoryStore

@@ -5,7 +5,9 @@ import pytest
 
 from angarium.client.log import LogPiece
 from angarium.core.ids import format_id, message_id
-from angarium.core.wire.batch import Batch, Columns, MessageColumns, pack
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.layout import Columns
+from angarium.core.wire.packing import MessageColumns, pack
 from angarium.spark.columns import ALL_COLUMNS, omitted_by, record_batch
 
 TIME = pa.timestamp("us", tz="UTC")

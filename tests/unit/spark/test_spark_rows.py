@@ -9,7 +9,8 @@ import pytest
 from angarium.client.buffer import Limits
 from angarium.core.client.gathered import BATCH_COST_MAX
 from angarium.core.errors import ConfigError, Rejected
-from angarium.core.wire.batch import Batch, Columns
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.layout import Columns
 from angarium.spark.rows import Addressed, RowReader, check_columns
 from angarium.spark.sink_options import SinkOptions, parse_sink_options
 

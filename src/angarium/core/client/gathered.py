@@ -9,7 +9,8 @@ from functools import reduce
 from operator import or_
 from typing import NamedTuple
 
-from angarium.core.wire.batch import NO_COLUMNS, PRIORITY_DEFAULT, MessageColumns, pack
+from angarium.core.wire.layout import PRIORITY_DEFAULT
+from angarium.core.wire.packing import NO_COLUMNS, MessageColumns, pack
 
 BATCH_COST_MAX = 256 * 1024
 MESSAGE_COST = 16

@@ -14,7 +14,9 @@ from angarium.core.destination.delivery import Death
 from angarium.core.destination.headers import read_map
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription
-from angarium.core.wire.batch import Batch, Columns, MessageColumns, pack
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.layout import Columns
+from angarium.core.wire.packing import MessageColumns, pack
 
 HEADER = "dead_letter"
 _encode = msgspec.msgpack.Encoder().encode

@@ -13,14 +13,14 @@ from angarium.core.storage import Operation
 from angarium.core.wire.frames import DestinationKind
 
 if TYPE_CHECKING:
-    from angarium.core.destination.message_manager import MessageManager
+    from angarium.core.destination.destinations import Destinations
 
 # What is dead dies no second death: a limit on `_DMQ` itself, say, drops what it would bury.
 RECORD = DestinationRecord(DEAD_MESSAGE_QUEUE, DestinationKind.QUEUE, buries=False)
 
 
 class DeadMessageQueue:
-    def __init__(self, manager: "MessageManager") -> None:
+    def __init__(self, manager: "Destinations") -> None:
         self._manager = manager
 
     def bury(

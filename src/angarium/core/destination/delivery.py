@@ -23,8 +23,9 @@ from angarium.core.destination.log import lane_of
 from angarium.core.destination.subscription import Subscription
 from angarium.core.destination.wanting import is_behind
 from angarium.core.ranges import Range, RangeSet
-from angarium.core.wire.batch import Batch, Columns
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Deliver
+from angarium.core.wire.layout import Columns
 
 IsSuperseded = Callable[[bytes, int], bool]  # by headers and position: there is a later message of its key
 _EXPIRY, _GROUP, _KEY = int(Columns.EXPIRY), int(Columns.GROUP), int(Columns.KEY)

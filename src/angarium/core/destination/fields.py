@@ -10,7 +10,8 @@ from typing import Any
 from angarium.core.destination.headers import read_map
 from angarium.core.ids import format_id, message_id
 from angarium.core.selector.fields import Fields, WithHeaders
-from angarium.core.wire.batch import PRIORITY_DEFAULT, Batch, Columns
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.layout import PRIORITY_DEFAULT, Columns
 
 MessageFields = Fields
 

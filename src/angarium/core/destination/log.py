@@ -20,8 +20,9 @@ from enum import IntEnum
 from angarium.core.destination.expiries import ExpiryMarks
 from angarium.core.destination.gauge import ByteGauge
 from angarium.core.storage import DeleteRange, Operation, Put, Table, key_of, position_key
-from angarium.core.wire.batch import PRIORITY_DEFAULT, PRIORITY_MAX, Batch, Columns
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import LANE_BITS as LANE_BITS
+from angarium.core.wire.layout import PRIORITY_DEFAULT, PRIORITY_MAX, Columns
 
 LANE_POSITIONS = 1 << LANE_BITS
 LANE_COUNT = PRIORITY_MAX + 1

@@ -8,8 +8,9 @@ from angarium.core.destination.events import DamagedBatch, StoredBatch
 from angarium.core.destination.selecting import Keep, kept, selected_by
 from angarium.core.errors import Rejected
 from angarium.core.ranges import Range
-from angarium.core.wire.batch import Batch, Columns
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Request
+from angarium.core.wire.layout import Columns
 
 READ_BYTES_MAX = 1 << 20  # read for one page, with the batch that reaches it ...
 PAGE_BYTES_MAX = 4 << 20  # ... which waits for the next page if they would be more

@@ -28,13 +28,13 @@ from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Reply, Request
 
 if TYPE_CHECKING:
-    from angarium.core.destination.message_manager import MessageManager
+    from angarium.core.destination.destinations import Destinations
 
 COMMANDS = ("log.describe", "log.list", "log.seek", "log.read", "log.note")
 
 
 class LogReading:
-    def __init__(self, manager: "MessageManager", names: Names) -> None:
+    def __init__(self, manager: "Destinations", names: Names) -> None:
         self._manager = manager
         self._names = names
 

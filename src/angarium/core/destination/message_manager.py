@@ -1,17 +1,13 @@
-"""A message manager: the destinations it has, by name and by id, and what the bus brings for them.
+"""A message manager: what the bus brings for the destinations that it has (`destinations.py`).
 
 Frames for a destination go to that destination's machine; frames for destination 0 are the message manager's
 own: Locate (find or create by name) and administrative Requests. What breaks the protocol is answered with a Failure,
 on which the client manager closes the client's connection.
 """
-import msgspec
 
 from angarium.core.destination.absent import answer_removed
 from angarium.core.destination.administration import Administration
-from angarium.core.destination.blocking import Blocking
-from angarium.core.destination.dead_message_queue import DeadMessageQueue
-from angarium.core.destination.destination import Destination
-from angarium.core.destination.directory import Directory
+from angarium.core.destination.destinations import Destinations
 from angarium.core.destination.events import (
     BatchesRead,
     ClockStepped,
@@ -23,31 +19,19 @@ from angarium.core.destination.events import (
     SettingsChanged,
     Tick,
     ToSession,
-    Write,
     WritesBlocked,
     WritesUnblocked,
     Written,
 )
-from angarium.core.destination.node_limits import NodeLimits
 from angarium.core.destination.pending import (
-    PendingAdministration,
     PendingDelayed,
     PendingRead,
     PendingSweep,
     PendingWrite,
 )
-from angarium.core.destination.records import DestinationRecord
-from angarium.core.destination.restoring import NEXT_DESTINATION_KEY, StoredState, stored_records, take_up
-from angarium.core.destination.retaining import Retainer
-from angarium.core.destination.state import DestinationState
-from angarium.core.destination.sweeping import Sweeper
-from angarium.core.destination.temporaries import Temporaries
-from angarium.core.destination.tracing import Tracer
-from angarium.core.destination.well_known import well_known
+from angarium.core.destination.restoring import StoredState, stored_records, take_up
 from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError
-from angarium.core.ids import destination_id, group_of
-from angarium.core.names import DEAD_MESSAGE_QUEUE, check_name, group_named, is_temporary
-from angarium.core.storage import Operation, Put, Table, key_of
+from angarium.core.ids import destination_id
 from angarium.core.stream.events import FileEvent, StreamSettings
 from angarium.core.stream.reading import Damage
 from angarium.core.stream.streams import FRAMES as STREAM_FRAMES
@@ -55,40 +39,21 @@ from angarium.core.stream.streams import Streams
 from angarium.core.transaction.local import FRAMES as TRANSACTION_FRAMES
 from angarium.core.transaction.local import Transactions
 from angarium.core.wire import frames
-from angarium.core.wire.frames import DestinationKind
 
 
-class MessageManager:
+class MessageManager(Destinations):
     def __init__(
         self, settings: DestinationSettings, streams: StreamSettings | None = None, *,
         wall_ms_at_zero: float, number: int = 0,
     ) -> None:  # fmt: skip
-        self.settings = settings
-        self.streams = Streams(streams or StreamSettings())
-        self._wall_ms_at_zero = wall_ms_at_zero
-        self.destinations: dict[int, Destination] = {}
-        self._by_name: dict[str, Destination] = {}
-        self._number = number  # of the replica group that it is
+        super().__init__(
+            settings, Streams(streams or StreamSettings()), wall_ms_at_zero=wall_ms_at_zero, number=number
+        )
         self._own = (0, destination_id(number, 0))  # what is sent there is for the manager itself
-        self._next_destination = destination_id(number, 1)
-        self._token = 0
-        self._writes: dict[int, PendingWrite] = {}
-        self._reads: dict[int, PendingRead | PendingAdministration | PendingDelayed | PendingSweep] = {}
-        self._creations: dict[int, PendingWrite] = {}  # destinations whose record is not yet durable
-        self._timed: dict[int, Destination] = {}  # destinations that have a deadline
-        self.now = 0.0  # of the event that is handled
-        self.node_limits = NodeLimits(settings)
-        self._blocking = Blocking(self.destinations, self.node_limits)
-        self._dead_message_queue = DeadMessageQueue(self)
-        self._temporaries = Temporaries(settings)
-        self._directory = Directory(self.destinations, settings)
         self._administration = Administration(self)
         self.transactions = Transactions(
             number, self.destinations, settings, write=self.write, wall_ms_at_zero=wall_ms_at_zero
         )
-        self._sweeper = Sweeper(self.destinations)
-        self.tracer = Tracer(self, number)
-        self.retainer = Retainer(self.destinations)
 
     # -- start -------------------------------------------------------------------------------------
 
@@ -116,23 +81,6 @@ class MessageManager:
         for damage in self.streams.restore(state.streams, state.stream_files, now=now):
             commands += self._stream_damaged(damage)
         return commands + burials + self._blocking.keep_node_limits()
-
-    def _add(self, identity: int, record: DestinationRecord) -> Destination:
-        state = DestinationState(
-            identity,
-            record,
-            self.settings,
-            write_token=self._pending_write,
-            read_token=self.pending_read,
-            streams=self.streams,
-            wall_ms_at_zero=self._wall_ms_at_zero,
-        )
-        state.bury = self._dead_message_queue.bury
-        destination = Destination(state)
-        state.note_expiring = lambda: self._sweeper.note(destination, self.now)
-        self._blocking.apply(destination)
-        self.destinations[identity] = self._by_name[record.name] = destination
-        return destination
 
     # -- events ------------------------------------------------------------------------------------
 
@@ -213,12 +161,6 @@ class MessageManager:
         destination = self.destinations.get(damage.destination)
         return [] if destination is None else destination.stream_damaged(damage.position, damage.reason)
 
-    def _note_deadline(self, destination: Destination) -> None:
-        if destination.deadline() is None:
-            self._timed.pop(destination.identity, None)
-        else:
-            self._timed[destination.identity] = destination
-
     def _destination_frame(
         self, session: bytes, identity: int, frame: frames.Frame, payload: bytes, now: float
     ) -> list[Command]:
@@ -274,15 +216,6 @@ class MessageManager:
                 return self._remove_temporaries(self._temporaries.ended(client, session, closed=closed, now=now))
         raise LocalProtocolError(f"{type(frame).__name__} is not for a message manager")
 
-    # -- destinations by name ------------------------------------------------------------------------
-
-    def find(self, name: str) -> Destination | None:
-        return self._by_name.get(self._own_name(name))
-
-    def _own_name(self, name: str) -> str:
-        """As it is called here: a group's own dead message queue has no number."""
-        return DEAD_MESSAGE_QUEUE if group_named(name) == self._number else name
-
     def _locate(self, session: bytes, frame: frames.Locate) -> list[Command]:
         name, kind = frame.name, frame.destination_kind
         try:
@@ -301,103 +234,7 @@ class MessageManager:
             return []
         return [answer]
 
-    def write_creation(self, destination: Destination, operations: list[Operation], answer: ToSession) -> Write:
-        """Whoever asks for the destination before it is durable is answered then."""
-        pending = self.creation(destination)
-        pending.answers.append(answer)
-        others, more = self.tracer.prepared(destination.record)
-        pending.others += others
-        return self.write(operations + more, pending)
-
-    def creation(self, destination: Destination) -> PendingWrite:
-        """What follows once the destination is durable."""
-        pending = self._creations[destination.identity] = PendingWrite(created=destination.identity)
-        return pending
-
-    def create(
-        self, name: str, kind: DestinationKind, wanted: DestinationRecord | None = None
-    ) -> tuple[Destination, list[Operation]]:
-        """Find the destination, or create it with the operations that have to be written."""
-        known = self._by_name.get(name)
-        if known is not None:
-            if kind not in (DestinationKind.ANY, known.record.kind):
-                have, want = known.record.kind.name.lower(), kind.name.lower()
-                raise Rejected("wrong-kind", f"{name!r} is a {have}, not a {want}")
-            return known, []
-        if wanted is None and (record := well_known(name, kind)) is not None:
-            return self.created(record)
-        check_name(name)
-        if is_temporary(name):
-            raise Rejected("unknown-destination", f"there is no temporary destination {name!r} (any more)")
-        self._check_room()
-        return self.created(wanted or DestinationRecord(name, kind or DestinationKind.QUEUE))
-
-    def create_temporary(
-        self, wanted: DestinationRecord, *, client: bytes, session: bytes
-    ) -> tuple[Destination, list[Operation]]:
-        """For that connection alone to consume from, and to vanish with it."""
-        self._temporaries.check_room(client)
-        self._check_room()
-        destination, operations = self.created(msgspec.structs.replace(wanted, buries=False, owner=client))
-        self._temporaries.add(client, session, destination.identity)
-        return destination, operations
-
-    def _check_room(self) -> None:
-        if len(self.destinations) >= self.settings.destinations_max:
-            reason = f"{len(self.destinations):,} destinations exist, as many as destinations_max allows; remove some"
-            raise Rejected("too-many-destinations", reason)
-        if group_of(self._next_destination) != self._number:
-            raise Rejected("too-many-destinations", "all ids of destinations that this node may give have been used")
-
-    def created(self, record: DestinationRecord) -> tuple[Destination, list[Operation]]:
-        identity, self._next_destination = self._next_destination, self._next_destination + 1
-        destination = self._add(identity, record)
-        self.retainer.note(destination, self.now)
-        if not record.name.startswith("_"):
-            self._directory.created(destination, self.now)
-            self._note_deadline(destination)
-        return destination, [
-            Put(Table.DESTINATION, key_of(identity), msgspec.msgpack.encode(record)),
-            Put(Table.NODE, NEXT_DESTINATION_KEY, self._next_destination.to_bytes(8, "big")),
-        ]
-
-    def is_stored(self, destination: Destination) -> bool:
-        return destination.identity not in self._creations
-
-    def remove(self, destination: Destination, pending: PendingWrite) -> list[Command]:
-        """Whoever uses it is told; what is stored of it goes."""
-        record = destination.record
-        reason = f"{record.name!r} has been removed"
-        closings, operations = destination.remove("destination-removed", reason)
-        told = self.streams.forget(destination.identity, "destination-removed", reason)
-        # Its creation must not follow: only what is stored may be removed ahead of other writes.
-        freeing = self.is_stored(destination)
-        del self.destinations[destination.identity], self._by_name[record.name]
-        self._timed.pop(destination.identity, None)
-        self._temporaries.remove(record.owner, destination.identity)
-        self.node_limits.forget(destination.identity)
-        return [*closings, *told, self.write(operations, pending, freeing=freeing)]
-
-    def _remove_temporaries(self, identities: list[int]) -> list[Command]:
-        found = [self.destinations[identity] for identity in identities]
-        return [command for destination in found for command in self.remove(destination, PendingWrite())]
-
     # -- writes and reads ------------------------------------------------------------------------------
-
-    def write(self, operations: list[Operation], pending: PendingWrite, *, freeing: bool = False) -> Write:
-        return Write(self._pending_write(pending), operations, freeing)
-
-    def _pending_write(self, pending: PendingWrite) -> int:
-        self._token += 1
-        pending.gone = self.streams.take_gone()
-        pending.traced = self.tracer.take_written()
-        self._writes[self._token] = pending
-        return self._token
-
-    def pending_read(self, pending: PendingRead | PendingAdministration | PendingDelayed | PendingSweep) -> int:
-        self._token += 1
-        self._reads[self._token] = pending
-        return self._token
 
     def _written(self, pending: PendingWrite, now: float) -> list[Command]:
         if pending.created:

@@ -21,7 +21,8 @@ from angarium.core.errors import Rejected
 from angarium.core.report import Level, Report
 from angarium.core.storage import Operation, Put, Table, delete_key, key_of
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch, Columns
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.layout import Columns
 
 _EXPIRY, _KEY = int(Columns.EXPIRY), int(Columns.KEY)
 _DEDUPLICATION, _DUE = int(Columns.DEDUPLICATION), int(Columns.DUE)

@@ -36,7 +36,7 @@ from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Reply, Request
 
 if TYPE_CHECKING:
-    from angarium.core.destination.message_manager import MessageManager
+    from angarium.core.destination.destinations import Destinations
 
 IDS_MAX = 1_000  # of one request
 LEAVE_MAX = 1_000  # destinations, the same
@@ -106,7 +106,7 @@ class _Page:
 
 
 class DeadMessages:
-    def __init__(self, manager: "MessageManager") -> None:
+    def __init__(self, manager: "Destinations") -> None:
         self._manager = manager
 
     def request(self, session: bytes, request: Request, now: float) -> list[Command]:

@@ -13,13 +13,13 @@ from angarium.core.names import QUERY_BYTES_MAX
 from angarium.core.wire.frames import Request
 
 if TYPE_CHECKING:
-    from angarium.core.destination.message_manager import MessageManager
+    from angarium.core.destination.destinations import Destinations
 
 COMMANDS = ("stage.commit", "stage.abort")
 
 
 class StageRequests:
-    def __init__(self, manager: "MessageManager") -> None:
+    def __init__(self, manager: "Destinations") -> None:
         self._manager = manager
 
     def request(self, session: bytes, request: Request, now: float) -> list[Command]:

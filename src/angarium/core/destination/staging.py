@@ -31,7 +31,8 @@ from angarium.core.destination.state import DestinationState
 from angarium.core.errors import Rejected
 from angarium.core.report import Level, Report
 from angarium.core.storage import Operation, Put, Table
-from angarium.core.wire.batch import Batch, Columns
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.layout import Columns
 
 READ_BYTES_MAX = 4 << 20  # of one read
 WRITE_BYTES_MAX = 1 << 20  # of one write, and one batch more

@@ -32,12 +32,14 @@ from angarium.core.destination.pending import PendingWrite
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.names import TRACE_PREFIX
 from angarium.core.storage import Operation
-from angarium.core.wire.batch import Batch, Columns, pack
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Deliver, DestinationKind
+from angarium.core.wire.layout import Columns
+from angarium.core.wire.packing import pack
 
 if TYPE_CHECKING:
     from angarium.core.destination.destination import Destination
-    from angarium.core.destination.message_manager import MessageManager
+    from angarium.core.destination.destinations import Destinations
     from angarium.core.destination.subscription import Subscription
 
 VERSION = 1
@@ -77,7 +79,7 @@ def trace_name(group: int) -> str:
 class Tracer:
     """Of one message manager."""
 
-    def __init__(self, manager: "MessageManager", group: int) -> None:
+    def __init__(self, manager: "Destinations", group: int) -> None:
         self._manager = manager
         self._group = group
         self._records: list[list[Any]] = []

@@ -7,7 +7,8 @@ Both are kept on disk, in a ring and by key, and in memory: their limits are in 
 """
 from angarium.core.destination.headers import read_map
 from angarium.core.storage import Operation, Put, Table, delete_key, key_of
-from angarium.core.wire.batch import Batch, Columns
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.layout import Columns
 
 NAME_BYTES_MAX = 400  # of an id or a key, in UTF-8: so that it fits a key of the store
 _NAMES = ((int(Columns.DEDUPLICATION), "deduplication_id"), (int(Columns.KEY), "last_value_key"))

@@ -15,12 +15,11 @@ their clients open them again over the same connection, and nobody else is distu
 
 The node publishes through a session of its own (`own_session.py`); commands may be messages (`administration_desk.py`).
 """
-from dataclasses import dataclass, field
-
 from angarium.core.errors import RemoteProtocolError
 from angarium.core.ids import ANYBODY, GLOBAL_ID_BYTES, GlobalIds, destination_id, format_id, group_of
 from angarium.core.report import Level, Report
 from angarium.core.session.administration_desk import AdministrationDesk
+from angarium.core.session.connection import Connection, checked_hello, session_taken, welcome_of
 from angarium.core.session.detached import Detached, DetachedSessions
 from angarium.core.session.events import (
     AskManager,
@@ -52,23 +51,9 @@ from angarium.core.wire import frames
 from angarium.core.wire.codec import Received
 from angarium.core.wire.envelope import TURN_MAX
 
-CLIENT_CHARACTERS_MAX = 1_000  # of what a client calls itself
 _OF_CONNECTION = frozenset(
     {frames.SessionOpen, frames.SessionClose, frames.Ping, frames.Pong, frames.Failure, frames.Goodbye}
 )
-
-
-@dataclass(slots=True)
-class Connection:
-    number: int
-    peer: str
-    waiting: WaitingBytes
-    greeted: bool = False
-    stalled: bool = False
-    sent_at: float = 0.0
-    client: str = ""
-    identity: bytes = b""  # given, or taken up, with the greeting
-    sessions: dict[int, Session] = field(default_factory=dict)
 
 
 class ClientManager:
@@ -229,30 +214,11 @@ class ClientManager:
                 return [*self._end(connection, closed=True), CloseConnection(connection.number)]  # Goodbye
 
     def _greet(self, connection: Connection, frame: frames.Frame) -> list[Command]:
-        if not isinstance(frame, frames.Hello):
-            raise RemoteProtocolError("unexpected-frame", f"{type(frame).__name__} before Hello")
-        if frame.version != frames.PROTOCOL_VERSION:
-            reason = f"protocol version {frame.version}: this node speaks {frames.PROTOCOL_VERSION}"
-            raise RemoteProtocolError("version-unsupported", reason)
-        if len(frame.client) > CLIENT_CHARACTERS_MAX:
-            reason = f"client of {len(frame.client):,} characters: the most is {CLIENT_CHARACTERS_MAX:,}"
-            raise RemoteProtocolError("bad-frame", reason)
-        if frame.identity and len(frame.identity) != GLOBAL_ID_BYTES:
-            raise RemoteProtocolError("bad-frame", f"connection identity of {len(frame.identity)} bytes")
+        frame = checked_hello(frame)
         commands = self._take_up(connection, frame.identity)
         connection.greeted = True
         connection.client = frame.client
-        settings = self._settings
-        welcome = frames.Welcome(
-            frames.PROTOCOL_VERSION,
-            self._node,
-            self._incarnation,
-            settings.frame_bytes_max,
-            settings.body_bytes_max,
-            settings.unconfirmed_bytes_max,
-            settings.heartbeat_s,
-            identity=connection.identity,
-        )
+        welcome = welcome_of(connection, self._settings, node=self._node, incarnation=self._incarnation)
         return [*commands, SendFrame(connection.number, 0, welcome)]
 
     def _take_up(self, connection: Connection, identity: bytes) -> list[Command]:
@@ -330,7 +296,7 @@ class ClientManager:
         was_here = self._detached.take(connection.number, number) is not None
         if (elsewhere := self._detached.find(identity)) is not None:
             self._detached.take(elsewhere.connection, elsewhere.number)
-            commands.append(_taken(elsewhere.connection, elsewhere.number, identity))
+            commands.append(session_taken(elsewhere.connection, elsewhere.number, identity))
         if identity and not commands and not was_here:  # it was cut off, or is with another client manager no more
             text = f"the last {format_id(identity)} of client {connection.client!r} at {connection.peer}"
             commands += self._resumed.report("sessions go on here", text, now=self._now)
@@ -347,7 +313,7 @@ class ClientManager:
             raise RemoteProtocolError("bad-frame", "the identity is that of a connection")
         session.forget_waiting()
         del self._connections[session.connection].sessions[session.number]
-        return [_taken(session.connection, session.number, identity), *session.ended(closed=False)]
+        return [session_taken(session.connection, session.number, identity), *session.ended(closed=False)]
 
     def _close_session(self, connection: Connection, number: int) -> list[Command]:
         closed = SendFrame(connection.number, number, frames.SessionClosed())
@@ -407,8 +373,3 @@ class ClientManager:
         self._pings += 1
         silent = [c for c in self._connections.values() if c.greeted and now - c.sent_at >= half]
         return self._sent([SendFrame(c.number, 0, frames.Ping(self._pings)) for c in silent], now)
-
-
-def _taken(connection: int, number: int, identity: bytes) -> SendFrame:
-    reason = f"session {format_id(identity)} goes on over another connection"
-    return SendFrame(connection, number, frames.SessionClosed("session-taken", reason))

@@ -6,8 +6,9 @@ from angarium.core.errors import RemoteProtocolError
 from angarium.core.ids import GLOBAL_ID_BYTES
 from angarium.core.names import DEAD_MESSAGE_QUEUE, QUERY_BYTES_MAX
 from angarium.core.wire import frames
-from angarium.core.wire.batch import PRIORITY_MAX, Batch, Columns
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Frame
+from angarium.core.wire.layout import PRIORITY_MAX, Columns
 
 _SEQUENCE = int(Columns.SEQUENCE)
 _POSITION_MAX = (1 << 62) - 1

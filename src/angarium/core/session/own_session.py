@@ -30,8 +30,8 @@ from angarium.core.session.events import (
     ToBus,
 )
 from angarium.core.wire import frames
-from angarium.core.wire.batch import MessageColumns, pack
 from angarium.core.wire.frames import DestinationKind, Frame
+from angarium.core.wire.packing import MessageColumns, pack
 
 REQUESTS_MAX = 1_000  # to message managers, unanswered; past it one more is refused
 BATCHES_MAX = 1_000  # under way and waiting, to all destinations; past it one more is refused

@@ -42,7 +42,8 @@ from angarium.core.stream.reading import Damage, ReadingStreams, refused
 from angarium.core.stream.table import StreamRecord, StreamTable
 from angarium.core.stream.writing import WritingStreams
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch, Columns
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.layout import Columns
 
 Command = ToSession | Report | FileCommand
 _STREAM = int(Columns.STREAM)

@@ -30,8 +30,9 @@ from angarium.core.transaction.numbers import CommitNumbers
 from angarium.core.transaction.plan import Asked, Effects, Plan, check, check_attached
 from angarium.core.transaction.repeating import Repeating
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch, Columns
+from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames.transactions import COORDINATOR
+from angarium.core.wire.layout import Columns
 
 Outcome = frames.CommitFinal | frames.CommitRollback
 

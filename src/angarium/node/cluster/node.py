@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 
 from angarium.core.bus import events as b
-from angarium.core.errors import RemoteProtocolError, Unavailable
+from angarium.core.errors import Unavailable
 from angarium.core.groups import changes as c
 from angarium.core.groups.configuration import GroupConfiguration, Replica
 from angarium.core.groups.decisions import GroupConfigured
@@ -25,11 +25,11 @@ from angarium.core.groups.settings import GroupSettings
 from angarium.core.storage import Table
 from angarium.core.wire import frames
 from angarium.node.acquired import Acquired
-from angarium.node.cluster import log_reads, services
 from angarium.node.cluster.answering import ROLE_CM, ROLE_MM, Answering
 from angarium.node.cluster.commands import differing
 from angarium.node.cluster.desk import ClusterDesk
 from angarium.node.cluster.front import FrontEnd, FrontWays
+from angarium.node.cluster.hearing import Hearing
 from angarium.node.cluster.hosting import Hosting
 from angarium.node.cluster.machinery import BusLike, Machinery
 from angarium.node.cluster.membership import MembershipDriver, MembershipUsers
@@ -99,8 +99,9 @@ class ClusterNode:
         self.front: FrontEnd | None = None
         if config.cluster.client_manager:
             self.front = FrontEnd(config, identity, name, self._front_ways(), machinery)
-        self._bus = self._make_bus(config, identity.incarnation)
-        self._answering = Answering(self, self._bus)
+        self._hearing = Hearing(self)
+        self.bus = self._make_bus(config, identity.incarnation)
+        self.answering = Answering(self, self.bus)
         self.desk = ClusterDesk(self, live or LiveConfig(config, {}, Acquired(), path=None), events)
 
     def _make_bus(self, config: NodeConfig, incarnation: bytes) -> BusLike:
@@ -110,12 +111,12 @@ class ClusterNode:
         links = {_LINK: BusLink(group, bus_port, cluster.bus_interface or host)} if cluster.multicast else {}
         settings = bus.ClusterBusSettings(links, host=host, link_port=port)
         identity = bus.NodeIdentity(cluster.name, cluster.secret.encode(), self.name, incarnation)
-        return self._machinery.bus(settings, identity, self._bus_told)
+        return self._machinery.bus(settings, identity, self._hearing.told)
 
     def _front_ways(self) -> FrontWays:
         return FrontWays(
-            multicast=self._multicast, is_blocked=lambda group: self._bus.is_blocked(group),
-            backups=lambda group: self._answering.backups(group),
+            multicast=self._multicast, is_blocked=lambda group: self.bus.is_blocked(group),
+            backups=lambda group: self.answering.backups(group),
             ask_backup=lambda node, message: self.send_to(node, Service.LOG_READS, message), ask_node=self._ask_node,
             own=lambda command: self.desk.own(command),
             why_unserved=lambda group: group_health(self, group, is_served=False).text,
@@ -126,9 +127,9 @@ class ClusterNode:
         ways = Ways(
             multicast=self._multicast_order,
             send=lambda node, message, payload: self.send(node, Service.REPLICA, prefix + message, payload),
-            answer=lambda incarnation, parts: self._answering.answer(incarnation, parts),
-            pass_on=lambda parts: self._answering.pass_on(parts),
-            serving=lambda: self._answering.now_serving(self.replicas[group]),
+            answer=lambda incarnation, parts: self.answering.answer(incarnation, parts),
+            pass_on=lambda parts: self.answering.pass_on(parts),
+            serving=lambda: self.answering.now_serving(self.replicas[group]),
             pause=self._pause,
             to_groups=self._to_groups,
             failed=self._failed,
@@ -141,7 +142,7 @@ class ClusterNode:
 
     async def start(self) -> None:
         cluster = self._config.cluster
-        await self._bus.start()
+        await self.bus.start()
         voters = voter_addresses(cluster)
         self.membership = MembershipDriver(
             GroupServices(
@@ -159,7 +160,7 @@ class ClusterNode:
         )  # fmt: skip
         for name, (host, port) in voters.items():
             if name != self.name:
-                self._bus.dial(host, port)
+                self.bus.dial(host, port)
         self.membership.start(table_records(self._stores.node, Table.GROUPS))
         self._configuring = self._loop.create_task(self._configure_groups())
 
@@ -206,7 +207,7 @@ class ClusterNode:
         for replica in self.replicas.values():
             written = await replica.stop() and written
         await self.membership.stop()
-        await self._bus.close()
+        await self.bus.close()
         await self._machinery.in_thread(self._stores.node.close)
         return written
 
@@ -218,121 +219,22 @@ class ClusterNode:
         if not self.failure.done():
             self.failure.set_exception(error)
 
-    # -- from the bus --------------------------------------------------------------------------------------
-
-    def _bus_told(self, event: bus.BusEvent) -> None:
-        match event:
-            case b.Delivered(channel, sender, number, messages):
-                self._delivered(channel, sender, number, messages)
-            case bus.RecordReceived(node, service, message, payload):
-                try:
-                    self._record_received(node, service, message, payload)
-                except RemoteProtocolError as error:
-                    _log.warning("bad-message: from %s: %s", self.nodes.shown(node), error.reason)
-            case b.NeighbourFound(node, name):
-                self._neighbour_found(node, name)
-            case b.NeighbourLost(node):
-                self._neighbour_lost(node)
-            case b.ChannelBlocked(channel) | b.ChannelUnblocked(channel):
-                if self.front is not None:
-                    self.front.channel_blocked(channel, isinstance(event, b.ChannelBlocked))
-            case b.StreamLost(channel, sender, _, reason):
-                self._stream_lost(channel, sender, reason)
-            case b.Evicted(channel, receiver):
-                _log.warning("evicted: channel %d, %s is too slow", channel, self.nodes.shown(receiver))
-                if self.front is not None:
-                    self.front.lost(receiver, channel)
-            case b.StreamStarted(channel, sender):
-                self._stream_started(channel, sender)
-            case bus.LinkBlocked(node, blocked):
-                for replica in self.replicas.values():
-                    replica.client_manager_stalled(node, blocked)
-            case bus.PeerRefused(reason):
-                _log.warning("peer-refused: %s", reason)
-
-    def _delivered(self, channel: int, sender: bytes, number: int, messages: list[bytes]) -> None:
-        name = self.nodes.name_of(sender)
-        replica = self.replica_numbered(channel)
-        if name is None or replica is None:
-            return
-        for at, message in enumerate(messages):
-            try:
-                replica.from_channel(name, sender, number + at, message)
-            except RemoteProtocolError as error:
-                _log.warning("bad-message: from %s: %s", name, error.reason)
-
-    def _stream_lost(self, channel: int, sender: bytes, reason: str) -> None:
-        _log.warning("stream-lost: channel %d, from %s: %s", channel, self.nodes.shown(sender), reason)
-        replica = self.replica_numbered(channel)
-        if replica is not None:
-            replica.client_manager_gone(sender)  # we do not know what it said
-        if self.nodes.is_here and self.nodes.name_of(sender) is not None:
-            self._bus.rejoin(channel, sender)
-
-    def _stream_started(self, channel: int, sender: bytes) -> None:
-        """What this client manager says from now on is heard: let it know. What it said before may not have been, and
-        it may know nothing of that: one of us was out of the view for a moment."""
-        replica = self.replica_numbered(channel)
-        if replica is not None:
-            self._answering.tell_serving(sender, replica, is_anew=True)
+    # -- neighbours ----------------------------------------------------------------------------------------
 
     def replica_numbered(self, number: int) -> ReplicaHost | None:
         return self.hosting.numbered(number)
 
-    def _record_received(self, node: bytes, service: int, message: bytes, payload: bytes) -> None:
-        name = self.nodes.name_of(node)
-        if name is None:
-            return
-        match service:
-            case Service.GROUPS:
-                self.membership.received(name, message)
-            case Service.REPLICA:
-                group, _, rest = message.partition(b"\0")
-                host = self.replicas.get(group.decode(errors="replace"))
-                if host is not None:
-                    host.from_replica(name, rest + payload)
-            case Service.ANSWERS if self.front is not None:
-                self.front.answered(node, message + payload)
-            case Service.SERVING if self.front is not None:
-                told = services.decode_serving(message)
-                self.front.serving(node, told.group, told.epoch, is_anew=told.is_anew)
-            case Service.LOG_READS:
-                self.spawn(self._answering.answer_log_read(node, *log_reads.asked_of(message)))
-            case Service.LOG_PAGES if self.front is not None:
-                self.front.log_reads.answered(message + payload)
-            case Service.ADMIN:
-                self.desk.received(name, services.decode_admin(message))
-            case Service.EVENTS:
-                self.desk.events_received(message)
-
-    def _neighbour_found(self, node: bytes, name: str) -> None:
-        self.nodes.found(name, node)
-        self.membership.found(name)
-        for replica in self.replicas.values():
-            self._answering.tell_serving(node, replica)
-
-    def _neighbour_lost(self, node: bytes) -> None:
-        name = self.nodes.lost(node)
-        self.membership.lost(name, node)
-        if self.front is not None:
-            self.front.lost(node)
-        for replica in self.replicas.values():
-            replica.client_manager_gone(node)
-        record = self.nodes.view.get(name)
-        if record is not None and record.incarnation == node:
-            self.spawn(self._probe(record))
-
     def _probe_the_silent(self) -> None:
         """A new leader has not heard of those who died with the old one, or just before it."""
         for record in self.nodes.silent():
-            self.spawn(self._probe(record))
+            self.spawn(self.probe(record))
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _probe(self, record: NodeRecord) -> None:
+    async def probe(self, record: NodeRecord) -> None:
         if await self._machinery.is_refused(*node_address(record.addresses[0], "address")):
             self.membership.refused(record.name)
 
@@ -357,7 +259,7 @@ class ClusterNode:
         self.nodes.changed(change.view_id, change.nodes, self._loop.time())
         for record in change.nodes:
             if record.name > self.name:  # one of each two dials
-                self._bus.dial(*node_address(record.addresses[0], "address"))
+                self.bus.dial(*node_address(record.addresses[0], "address"))
         self._hang_up(change.gone)
         for number in sorted(configuration.number for configuration in self.configurations.values()):
             self._change_channel(number)
@@ -378,14 +280,14 @@ class ClusterNode:
         sought |= {node_address(record.addresses[0], "address") for record in self.nodes.view.values()}
         for record in gone:
             if (address := node_address(record.addresses[0], "address")) not in sought:
-                self._bus.hang_up(*address)
+                self.bus.hang_up(*address)
 
     def _change_channel(self, number: int) -> None:
         group = next(g for g, configuration in self.configurations.items() if configuration.number == number)
         nodes = self.nodes.view.values()
         receivers = tuple(n.incarnation for n in nodes if any(hosted.group == group for hosted in n.hosts))
         senders = tuple(n.incarnation for n in nodes if n.incarnation in receivers or ROLE_CM in n.roles)
-        self._bus.change(b.MembersChanged(number, self.nodes.view_id, senders, receivers, _LINK))
+        self.bus.change(b.MembersChanged(number, self.nodes.view_id, senders, receivers, _LINK))
 
     def _group_changed(self, configuration: GroupConfiguration) -> None:
         before = self.configurations.get(configuration.group)
@@ -427,13 +329,13 @@ class ClusterNode:
         """What cannot be sent is dropped: whoever needs an answer asks again."""
         incarnation = self.nodes.incarnation_of(node)
         if node == self.name:
-            self._loop.call_soon(self._record_received, self.identity.incarnation, service, message, payload)
+            self._loop.call_soon(self._hearing.record, self.identity.incarnation, service, message, payload)
         elif incarnation is not None:
-            self._bus.send_to(incarnation, service, message, payload)
+            self.bus.send_to(incarnation, service, message, payload)
 
     def _multicast(self, group: int, parts: list[bytes]) -> None:
         if self.nodes.is_here:
-            self._bus.send(group, [parts])
+            self.bus.send(group, [parts])
 
     def _multicast_order(self, group: int, parts: list[bytes]) -> None:
         """One that finds no room on the channel is lost, as on its way: backups notice, and ask for it over a link."""
@@ -443,16 +345,16 @@ class ClusterNode:
             _log.warning("order-dropped: %s", error)
 
     def _pause(self, group: int, paused: bool) -> None:
-        self._bus.pause(group, paused)
+        self.bus.pause(group, paused)
 
     def send_to(self, node: bytes, service: Service, message: bytes, payload: bytes = b"") -> bool:
         if node != self.identity.incarnation:
-            return self._bus.send_to(node, service, message, payload)
-        self._loop.call_soon(self._record_received, node, service, message, payload)
+            return self.bus.send_to(node, service, message, payload)
+        self._loop.call_soon(self._hearing.record, node, service, message, payload)
         return True
 
     def send_to_client_manager(self, service: Service, message: bytes) -> bool:
-        return self._answering.to_client_manager(service, message)
+        return self.answering.to_client_manager(service, message)
 
     # -- administration ------------------------------------------------------------------------------------
 

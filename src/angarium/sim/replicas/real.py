@@ -9,8 +9,8 @@ from angarium.core.destination import events as mm
 from angarium.core.destination.message_manager import MessageManager
 from angarium.core.stream.events import FileSynced
 from angarium.core.wire import frames
-from angarium.core.wire.batch import pack
 from angarium.core.wire.frames import DestinationKind
+from angarium.core.wire.packing import pack
 from angarium.sim.broker import WALL_MS_AT_ZERO
 from angarium.sim.manager import load
 from angarium.sim.replicas.manager import Asked

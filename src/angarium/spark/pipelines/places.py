@@ -5,8 +5,8 @@ from angarium.client import blocking
 from angarium.client.log import LogDescription, priority_of
 from angarium.core.errors import ConfigError, Rejected
 from angarium.core.patterns import NamePattern, is_glob
-from angarium.core.wire.batch import PRIORITY_MAX
 from angarium.core.wire.frames import LANE_BITS, PatternSyntax
+from angarium.core.wire.layout import PRIORITY_MAX
 from angarium.spark.offsets import Offsets, to_json
 
 _LANES = range(PRIORITY_MAX + 1)

@@ -1,0 +1,59 @@
+"""A client's connection, as its client manager knows it: how it is greeted, and what is on it."""
+from dataclasses import dataclass, field
+
+from angarium.core.errors import RemoteProtocolError
+from angarium.core.ids import GLOBAL_ID_BYTES, format_id
+from angarium.core.session.events import SendFrame, SessionSettings
+from angarium.core.session.session import Session
+from angarium.core.session.waiting import WaitingBytes
+from angarium.core.wire import frames
+
+CLIENT_CHARACTERS_MAX = 1_000  # of what a client calls itself
+
+
+@dataclass(slots=True)
+class Connection:
+    number: int
+    peer: str
+    waiting: WaitingBytes
+    greeted: bool = False
+    stalled: bool = False
+    sent_at: float = 0.0
+    client: str = ""
+    identity: bytes = b""  # given, or taken up, with the greeting
+    sessions: dict[int, Session] = field(default_factory=dict)
+
+
+def checked_hello(frame: frames.Frame) -> frames.Hello:
+    """The first frame of a connection; raises RemoteProtocolError if it may not be."""
+    if not isinstance(frame, frames.Hello):
+        raise RemoteProtocolError("unexpected-frame", f"{type(frame).__name__} before Hello")
+    if frame.version != frames.PROTOCOL_VERSION:
+        reason = f"protocol version {frame.version}: this node speaks {frames.PROTOCOL_VERSION}"
+        raise RemoteProtocolError("version-unsupported", reason)
+    if len(frame.client) > CLIENT_CHARACTERS_MAX:
+        reason = f"client of {len(frame.client):,} characters: the most is {CLIENT_CHARACTERS_MAX:,}"
+        raise RemoteProtocolError("bad-frame", reason)
+    if frame.identity and len(frame.identity) != GLOBAL_ID_BYTES:
+        raise RemoteProtocolError("bad-frame", f"connection identity of {len(frame.identity)} bytes")
+    return frame
+
+
+def welcome_of(
+    connection: Connection, settings: SessionSettings, *, node: str, incarnation: bytes
+) -> frames.Welcome:
+    return frames.Welcome(
+        frames.PROTOCOL_VERSION,
+        node,
+        incarnation,
+        settings.frame_bytes_max,
+        settings.body_bytes_max,
+        settings.unconfirmed_bytes_max,
+        settings.heartbeat_s,
+        identity=connection.identity,
+    )
+
+
+def session_taken(connection: int, number: int, identity: bytes) -> SendFrame:
+    reason = f"session {format_id(identity)} goes on over another connection"
+    return SendFrame(connection, number, frames.SessionClosed("session-taken", reason))
