@@ -6,7 +6,7 @@ import pytest
 
 from angarium.core.storage import DeleteRange, Put, Table, key_of, position_key
 from angarium.store.durable import DurableStore
-from angarium.store.interface import ASK_DISK, Item
+from angarium.store.interface import Item
 from tests.store.disks import SMALL, FaultyDisk
 
 WAIT_S = 20.0
@@ -88,9 +88,7 @@ def test_reads_do_not_wait_for_writes(tmp_path: Path, call: str) -> None:
     writer.start()
     assert disk.reached.wait(WAIT_S)
     assert store.get(Table.LOG, b"a") == b"1"
-    assert store.get_if_resident(Table.LOG, b"a") == b"1"
-    assert store.get_if_resident(Table.LOG, b"b") is None
-    assert store.get_if_resident(Table.LOG, b"x") is ASK_DISK
+    assert store.get(Table.LOG, b"b") is None
     assert store.peek_memory(Table.LOG, b"b", b"z") == Item(b"c", b"1")
     assert store.scan(Table.LOG, b"", b"\xff", 10) == [Item(b"a", b"1"), Item(b"c", b"1")]
     assert store.statistics().memory_bytes > 0

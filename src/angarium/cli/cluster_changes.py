@@ -46,30 +46,32 @@ def drain(
     return _change(broker, timeout, lambda cluster: cluster.drain(name), lambda status: drained(status, name))
 
 
-def move_primary(
-    group: GroupName, name: NodeName,
-    address: options.Address = [],  # noqa: B006
-    wait: options.Wait = 0.0,
-    timeout: Timeout = 60.0,
-) -> int:  # fmt: skip
-    """Make another in-sync copy of a group its primary; ends when it is."""
-    return _change(
-        options.Broker(address, wait), timeout,
-        lambda cluster: cluster.move_primary(group, name), lambda status: moved(status, group, name),
-    )  # fmt: skip
+def _change_of_a_copy(
+    about: str, timeout_s: float, change: Callable[[Cluster, str, str], Awaitable[None]],
+    progress_of: Callable[[ClusterStatus, str, str], Progress],
+) -> Callable[..., int]:  # fmt: skip
+    def command(
+        group: GroupName, name: NodeName,
+        address: options.Address = [],  # noqa: B006
+        wait: options.Wait = 0.0,
+        timeout: Timeout = timeout_s,
+    ) -> int:  # fmt: skip
+        return _change(
+            options.Broker(address, wait), timeout,
+            lambda cluster: change(cluster, group, name), lambda status: progress_of(status, group, name),
+        )  # fmt: skip
+
+    command.__doc__ = about
+    return command
 
 
-def add_copy(
-    group: GroupName, name: NodeName,
-    address: options.Address = [],  # noqa: B006
-    wait: options.Wait = 0.0,
-    timeout: Timeout = 600.0,
-) -> int:  # fmt: skip
-    """Have a node hold a copy of a group; ends when that is in sync. Traffic goes on meanwhile."""
-    return _change(
-        options.Broker(address, wait), timeout,
-        lambda cluster: cluster.add_copy(group, name), lambda status: copied(status, group, name),
-    )  # fmt: skip
+move_primary = _change_of_a_copy(
+    "Make another in-sync copy of a group its primary; ends when it is.", 60.0, Cluster.move_primary, moved
+)
+add_copy = _change_of_a_copy(
+    "Have a node hold a copy of a group; ends when that is in sync. Traffic goes on meanwhile.",
+    600.0, Cluster.add_copy, copied,
+)  # fmt: skip
 
 
 def remove_copy(

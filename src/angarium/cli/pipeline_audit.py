@@ -1,40 +1,16 @@
 """`angarium pipeline audit`."""
-import re
-import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from angarium.cli import failure, options, output
-from angarium.cli.durations import parse_seconds
-from angarium.cli.failure import EXIT_USAGE, Failure
+from angarium.cli.failure import Failure
 from angarium.cli.pipeline import Config, Destinations, Master, spark_for
-from angarium.cli.pipeline_settings import PipelineSettings
+from angarium.cli.pipeline_traces import From, To, TraceSettings
 
 if TYPE_CHECKING:
     from angarium.spark.pipelines.audit import AuditResult
-
-From = Annotated[
-    str | None,
-    typer.Option("--from", metavar="TIME", help="What was confirmed from then on: 2h (ago), 2026-11-16T08:00."),
-]
-To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="What was confirmed before.")]
-
-
-def parse_time_ms(option: str, text: str | None) -> int | None:
-    """A time ago, or a time as ISO 8601 writes it: UTC, unless it says otherwise."""
-    if text is None:
-        return None
-    if re.fullmatch(r"\d+(\.\d+)?\s*(s|min|h|d)", text.strip()):
-        return int((time.time() - parse_seconds(option, text)) * 1_000)
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        reason = f"{option} {text!r}: use a time ago, as 90s or 2h, or a time such as 2026-11-16T08:00"
-        raise Failure(reason, EXIT_USAGE) from None
-    return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1_000)
 
 
 def audit(
@@ -59,32 +35,23 @@ def audit(
 
         angarium pipeline audit orders --from 24h --report audit.html
     """
-    given = {
-        "destinations": destinations, "from": from_time, "to": to_time,
-        "report": None if report is None else str(report), "output": None if result_to is None else str(result_to),
-    }  # fmt: skip
-    kinds = {"destinations": list, "from": str, "to": str, "report": str, "output": str}
-    settings = PipelineSettings("audit", config, given, kinds)
-    from_ms = parse_time_ms("--from", settings.get("from", None))
-    to_ms = parse_time_ms("--to", settings.get("to", None))
+    settings = TraceSettings("audit", config, destinations, from_time, to_time, report, result_to)
     with spark_for("audit", settings, master) as spark:
         from angarium.spark.pipelines import audit as pipeline
         from angarium.spark.pipelines.audit_report import audit_page
         from angarium.spark.pipelines.judging import Period
 
-        directory = settings.get("output", None)
         wanted = pipeline.AuditSettings(
             address=settings.addresses(address),
             destinations=tuple(settings.get("destinations", ())),
-            period=Period(from_ms, to_ms),
-            output=None if directory is None else Path(directory).absolute(),
+            period=Period(settings.from_ms, settings.to_ms),
+            output=settings.output,
         )
         with output.steps() as step:
             result = pipeline.audit(spark, wanted, step)
         told = pipeline.summary(result)
         told_in_short = pipeline.sentence(result)
-    if (page := settings.get("report", None)) is not None:
-        Path(page).write_text(audit_page(result), encoding="utf-8")
+    settings.write_report(lambda: audit_page(result))
     if as_json:
         output.write_json(told)
     else:

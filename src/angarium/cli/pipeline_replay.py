@@ -6,8 +6,8 @@ import typer
 
 from angarium.cli import failure, options, output
 from angarium.cli.pipeline import Config, Destinations, Master, spark_for, watched
-from angarium.cli.pipeline_audit import parse_time_ms
 from angarium.cli.pipeline_settings import PipelineSettings
+from angarium.cli.pipeline_traces import parse_time_ms
 
 _KINDS = {
     "destinations": list, "archive": str, "name": str, "into": str, "from": str, "to": str, "from_position": int,

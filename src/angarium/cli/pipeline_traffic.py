@@ -6,14 +6,13 @@ import typer
 
 from angarium.cli import failure, options, output
 from angarium.cli.pipeline import Config, Destinations, Master, spark_for
-from angarium.cli.pipeline_audit import parse_time_ms
-from angarium.cli.pipeline_settings import PipelineSettings
+from angarium.cli.pipeline_traces import From, To, TraceSettings
 
 
 def traffic(
     destinations: Destinations = None,
-    from_time: Annotated[str | None, typer.Option("--from", metavar="TIME", help="2h (ago), or a time.")] = None,
-    to_time: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Before then.")] = None,
+    from_time: From = None,
+    to_time: To = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with plots: traffic.html.")] = None,
     result_to: Annotated[
         Path | None, typer.Option("--output", metavar="DIRECTORY", help="Write what was counted as Parquet.")
@@ -30,15 +29,7 @@ def traffic(
 
         angarium pipeline traffic --from 1h --report traffic.html
     """
-    given = {
-        "destinations": destinations, "from": from_time, "to": to_time,
-        "report": None if report is None else str(report), "output": None if result_to is None else str(result_to),
-    }  # fmt: skip
-    kinds = {"destinations": list, "from": str, "to": str, "report": str, "output": str}
-    settings = PipelineSettings("traffic", config, given, kinds)
-    from_ms = parse_time_ms("--from", settings.get("from", None))
-    to_ms = parse_time_ms("--to", settings.get("to", None))
-    directory = settings.get("output", None)
+    settings = TraceSettings("traffic", config, destinations, from_time, to_time, report, result_to)
     with spark_for("traffic", settings, master) as spark, output.steps() as step:
         from angarium.spark.pipelines import traffic as pipeline
         from angarium.spark.pipelines.judging import Period
@@ -48,12 +39,11 @@ def traffic(
             spark,
             settings.addresses(address),
             tuple(settings.get("destinations", ())),
-            Period(from_ms, to_ms),
-            None if directory is None else Path(directory).absolute(),
+            Period(settings.from_ms, settings.to_ms),
+            settings.output,
             step,
         )
-    if (page := settings.get("report", None)) is not None:
-        Path(page).write_text(traffic_page(result), encoding="utf-8")
+    settings.write_report(lambda: traffic_page(result))
     told = pipeline.summary(result)
     if as_json:
         output.write_json(told)

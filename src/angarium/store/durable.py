@@ -27,7 +27,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal
 
 from angarium.core.errors import LocalProtocolError, StorageCorrupt, Unavailable
 from angarium.core.storage import Operation, Table
@@ -41,7 +40,6 @@ from angarium.store.interface import (
     Damaged,
     Item,
     RecoveryReport,
-    Residence,
     StoreStatistics,
     ValueDamaged,
 )
@@ -234,10 +232,6 @@ class DurableStore:
             self._damages += 1
             raise ValueDamaged(table, key, item.raw)
         return None if item is None else item.value
-
-    def get_if_resident(self, table: Table, key: bytes) -> bytes | Literal[Residence.ASK_DISK] | None:
-        """Like `get` but never touches the disk: None means there is no such key, ASK_DISK that memory cannot tell."""
-        return self._layers.resident(table, key)
 
     def peek_memory(self, table: Table, low: bytes, high: bytes) -> Item | None:
         """The smallest key in [low, high) that is in memory. LMDB may hold a smaller one: the caller has to know from

@@ -4,15 +4,14 @@ Two disks exist: `DurableStore` (journal and LMDB) and `MemoryStore` (the simula
 tests/store/test_conformance.py, holds both to this page.
 
 Threads. `commit`, `seal`, `retry` and `close` belong to one writer thread. Every read may come from any thread, at any
-time. `get_if_resident` and `peek_memory` never touch a disk, so the event loop may call them; `get`, `scan` and
-`first_at_or_after` may have to wait for one.
+time. `peek_memory` never touches a disk, so the event loop may call it; `get`, `scan` and `first_at_or_after` may have
+to wait for one.
 
 Visibility. A group becomes visible as a whole, and only once it is durable.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from angarium.core.errors import LocalProtocolError, StorageCorrupt
 from angarium.core.storage import Operation, Put, Table
@@ -44,13 +43,6 @@ class ValueDamaged(StorageCorrupt):
         self.table = table
         self.key = key
         self.raw = raw
-
-
-class Residence(Enum):
-    ASK_DISK = "memory cannot tell: ask the disk"
-
-
-ASK_DISK = Residence.ASK_DISK
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +97,6 @@ class Store(Protocol):
         """Blocks until durable. `Unavailable`: nothing changed, the same group may be committed again later."""
 
     def get(self, table: Table, key: bytes) -> bytes | None: ...
-
-    def get_if_resident(self, table: Table, key: bytes) -> bytes | Literal[Residence.ASK_DISK] | None: ...
 
     def first_at_or_after(self, table: Table, low: bytes, high: bytes) -> Item | Damaged | None: ...
 

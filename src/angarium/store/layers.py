@@ -9,12 +9,11 @@ lock: begun later it could see a checkpoint that the layers copied before it do 
 """
 import threading
 from collections.abc import Sequence
-from typing import Literal
 
 import lmdb
 
 from angarium.core.storage import Operation, Table
-from angarium.store.interface import ASK_DISK, Item, Residence
+from angarium.store.interface import Item
 from angarium.store.memtable import KeyRanges, Memtable, merged
 from angarium.store.tables import TableRange, Tables
 
@@ -40,25 +39,17 @@ class Layers:
             self.frozen, self.active, self.frozen_sequence = self.active, Memtable(), sequence
             self.changed.notify_all()
 
-    def resident(self, table: Table, key: bytes) -> bytes | Literal[Residence.ASK_DISK] | None:
-        with self.changed:
-            return self._resident(table, key)
-
-    def _resident(self, table: Table, key: bytes) -> bytes | Literal[Residence.ASK_DISK] | None:
-        for memtable in (self.active, self.frozen):
-            if memtable is not None:
-                layer = memtable[table]
-                if (value := layer.values.get(key)) is not None:
-                    return value
-                if layer.tombstones.end_of(key) is not None:
-                    return None
-        return ASK_DISK
-
     def lookup(self, table: Table, key: bytes) -> "bytes | lmdb.Transaction[memoryview] | None":
         """The answer, or the transaction in which to ask LMDB."""
         with self.changed:
-            found = self._resident(table, key)
-            return self._tables.begin() if found is ASK_DISK else found
+            for memtable in (self.active, self.frozen):
+                if memtable is not None:
+                    layer = memtable[table]
+                    if (value := layer.values.get(key)) is not None:
+                        return value
+                    if layer.tombstones.end_of(key) is not None:
+                        return None
+            return self._tables.begin()
 
     def first(self, table: Table, low: bytes, high: bytes) -> Item | None:
         with self.changed:

@@ -7,24 +7,21 @@
 A simulated node that wants time to pass between writing and knowing calls `stage` and, later, `sync`; both are what
 `commit` does at once. What is staged is not visible, as with `DurableStore`.
 
-Like the real one it has a memory part and a disk part, so that callers meet `ASK_DISK` and a `peek_memory` that finds
+Like the real one it has a memory part and a disk part, so that callers meet a `peek_memory` that finds
 nothing: after every `checkpoint_groups` groups the memory part moves to the disk part.
 
 Faults: `fail_commits` refuses, `full_reason` refuses what is not reserved, `damage` spoils a stored value.
 After `crash` or `close` the store refuses every call; `crash` and `reopen` return its successor.
 """
 from collections.abc import Sequence
-from typing import Literal
 
 from angarium.core.errors import LocalProtocolError, Unavailable
 from angarium.core.storage import Operation, Put, Table
 from angarium.store.interface import (
-    ASK_DISK,
     SCAN_BYTES_MAX,
     Damaged,
     Item,
     RecoveryReport,
-    Residence,
     StoreStatistics,
     ValueDamaged,
     check_operations,
@@ -159,20 +156,16 @@ class MemoryStore:
 
     def get(self, table: Table, key: bytes) -> bytes | None:
         self._refuse_if_closed()
-        found = self.get_if_resident(table, key)
-        if found is not ASK_DISK:
-            return found
+        layer = self._active[table]
+        if (resident := layer.values.get(key)) is not None:
+            return resident
+        if layer.tombstones.end_of(key) is not None:
+            return None
         value = self._at_rest[table].values.get(key)
         if value is not None and (table, key) in self._damaged:
             self._damages += 1
             raise ValueDamaged(table, key, _spoiled(value))
         return value
-
-    def get_if_resident(self, table: Table, key: bytes) -> bytes | Literal[Residence.ASK_DISK] | None:
-        layer = self._active[table]
-        if (value := layer.values.get(key)) is not None:
-            return value
-        return ASK_DISK if layer.tombstones.end_of(key) is None else None
 
     def peek_memory(self, table: Table, low: bytes, high: bytes) -> Item | None:
         items = merged(self._active[table], None, low, high, limit=1, bytes_max=1)

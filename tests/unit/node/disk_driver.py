@@ -2,13 +2,13 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from angarium.core.destination.events import BatchesRead, DelayedRead, Write
 from angarium.core.errors import Unavailable
 from angarium.core.storage import Operation, Put, Table
 from angarium.runtime.disk import Disk, DiskSettings
-from angarium.store.interface import ASK_DISK, Damaged, Item, RecoveryReport, Residence, StoreStatistics
+from angarium.store.interface import Damaged, Item, RecoveryReport, StoreStatistics
 
 _T = TypeVar("_T")
 WAIT_S_MAX = 20.0
@@ -64,9 +64,6 @@ class HeldStore:
 
     def get(self, table: Table, key: bytes) -> bytes | None:
         return None
-
-    def get_if_resident(self, table: Table, key: bytes) -> bytes | Literal[Residence.ASK_DISK] | None:
-        return ASK_DISK
 
     def first_at_or_after(self, table: Table, low: bytes, high: bytes) -> Item | Damaged | None:
         return None

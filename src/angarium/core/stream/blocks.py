@@ -17,7 +17,6 @@ from typing import NamedTuple
 BLOCK_BYTES = 64 * 1024
 HEADER = struct.Struct("<IIQ")
 FRAGMENT_BYTES = BLOCK_BYTES - HEADER.size
-NUMBER_MAX = 1 << 40
 
 
 class Block(NamedTuple):

@@ -71,10 +71,6 @@ class StreamTable:
         bound = self._bound.get(destination)
         return None if bound is None else bound.records.get(position)
 
-    def of_destination(self, destination: int) -> list[tuple[int, StreamRecord]]:
-        bound = self._bound.get(destination)
-        return [] if bound is None else list(bound.records.items())
-
     def known(self, identity: bytes) -> StreamRecord | None:
         """What is recorded of a stream that some message holds."""
         return self._records.get(identity)

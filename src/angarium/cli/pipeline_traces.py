@@ -1,0 +1,59 @@
+"""What the pipelines that read traces are told: which destinations, of which time, and where to write what is found."""
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from angarium.cli.durations import parse_seconds
+from angarium.cli.failure import EXIT_USAGE, Failure
+from angarium.cli.pipeline_settings import PipelineSettings
+
+_KINDS = {"destinations": list, "from": str, "to": str, "report": str, "output": str}
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TIME", help="What was confirmed from then on: 2h (ago), 2026-11-16T08:00."),
+]
+To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="What was confirmed before.")]
+
+
+def parse_time_ms(option: str, text: str | None) -> int | None:
+    """A time ago, or a time as ISO 8601 writes it: UTC, unless it says otherwise."""
+    if text is None:
+        return None
+    if re.fullmatch(r"\d+(\.\d+)?\s*(s|min|h|d)", text.strip()):
+        return int((time.time() - parse_seconds(option, text)) * 1_000)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        reason = f"{option} {text!r}: use a time ago, as 90s or 2h, or a time such as 2026-11-16T08:00"
+        raise Failure(reason, EXIT_USAGE) from None
+    return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1_000)
+
+
+class TraceSettings(PipelineSettings):
+    def __init__(
+        self, pipeline: str, config: Path | None, destinations: list[str] | None, from_time: str | None,
+        to_time: str | None, report: Path | None, output: Path | None,
+    ) -> None:  # fmt: skip
+        given = {
+            "destinations": destinations, "from": from_time, "to": to_time,
+            "report": None if report is None else str(report), "output": None if output is None else str(output),
+        }  # fmt: skip
+        super().__init__(pipeline, config, given, _KINDS)
+        self.from_ms = parse_time_ms("--from", self.get("from", None))
+        self.to_ms = parse_time_ms("--to", self.get("to", None))
+
+    @property
+    def output(self) -> Path | None:
+        """Where what was found is written."""
+        directory = self.get("output", None)
+        return None if directory is None else Path(directory).absolute()
+
+    def write_report(self, page: Callable[[], str]) -> None:
+        """If one was asked for."""
+        if (path := self.get("report", None)) is not None:
+            Path(path).write_text(page(), encoding="utf-8")
