@@ -197,6 +197,15 @@ def test_config_check_names_the_mistake(tmp_path: Path) -> None:
     assert "listen" in text
 
 
+def test_config_check_names_all_mistakes(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('[node]\nlisen = "127.0.0.1:1"\nsite = "x"\n[store]\nsegment_bytes = 1\n')
+    done = run("config", "check", str(file))
+    said = done.stderr.decode().splitlines()
+    assert done.returncode == 1 and said[0] == "angarium: 3 mistakes:" and len(said) == 4
+    assert all(line.startswith(f"    {file}: ") for line in said[1:])
+
+
 def test_config_check_finds_what_would_keep_a_broker_from_starting(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "file is a file" in assert_one_sentence(run("config", "check", "--data", str(tmp_path / "file")))

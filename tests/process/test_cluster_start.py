@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import angarium
-from angarium.cli.local_cluster import LocalNode
+from angarium.cli.local_cluster import LocalCluster, LocalNode
 from tests.process.cli_node import environment
 from tests.process.cluster_processes import Cluster, running_cluster
-from tests.process.process_broker import WAIT_S
+from tests.process.process_broker import WAIT_S, free_port
 
 
 def _started_with(cluster: Cluster, node: LocalNode, old: str, new: str) -> "subprocess.CompletedProcess[str]":
@@ -39,6 +39,30 @@ def test_a_node_whose_essential_parameters_differ_refuses_to_start(tmp_path: Pat
                 await asyncio.wait_for(session.send("orders", b"still here"), WAIT_S)
 
         asyncio.run(others_go_on())
+
+
+def test_a_voter_whose_essential_parameters_differ_before_there_is_a_cluster_refuses_to_start(tmp_path: Path) -> None:
+    """Once: it kept running, the cluster was never founded, and only the log of another voter said why."""
+    local = LocalCluster(tmp_path, free_port(), client_managers=0, groups=1, copies=3)
+    local.write_configuration()
+    strange = next(node for node in local.nodes if node.name == "a3")
+    strange.config.write_text(strange.config.read_text().replace("a: a1 a2 a3", "a: a1 a3"))
+    command = [sys.executable, "-m", "angarium.cli.main", "node", "--config"]
+    founder = subprocess.Popen(
+        [*command, str(next(node.config for node in local.nodes if node.name == "a1"))],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(),
+    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            [*command, str(strange.config)], capture_output=True, text=True, timeout=WAIT_S, env=environment()
+        )
+    finally:
+        founder.kill()
+        founder.wait()
+    assert done.returncode == 1
+    said = done.stderr.strip().splitlines()[-1]
+    assert "essential-differs" in said and len(re.findall("[0-9a-f]{32}", said)) == 2, "both digests"
+    assert "cluster.groups: ['a: a1 a3'] here, ['a: a1 a2 a3'] on node 'a1'" in said
 
 
 def test_all_nodes_stop_and_start_again_with_everything(tmp_path: Path) -> None:

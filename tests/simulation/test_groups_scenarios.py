@@ -256,6 +256,21 @@ def test_voters_with_different_essential_parameters_found_nothing() -> None:
     world.clock.run_until(5)
     assert world.latest().index == 0
     assert [report.code for report in world.nodes["v0"].reports] == ["essential-differs"]
+    assert not world.nodes["v2"].is_alive, "it refuses to start"
+    assert world.nodes["v1"].is_alive, "it waits for one that agrees"
+    world.nodes["v2"].essential = world.nodes["v0"].essential
+    world.nodes["v2"].start()
+    wait(world, lambda: world.latest().index > 0, 5.0)
+
+
+def test_a_voter_of_a_cluster_does_not_mind_a_stranger_that_would_found_another() -> None:
+    world = quiet(Shape(voters=3, members=0))
+    founder = world.nodes["v0"]
+    founder.crash(keeps_first=False, loses_disk=True)
+    founder.essential = b"other"
+    founder.start()
+    wait(world, lambda: not founder.is_alive, 5.0)
+    assert world.nodes["v1"].is_alive and world.nodes["v2"].is_alive
 
 
 def test_a_node_with_other_essential_parameters_is_turned_away() -> None:

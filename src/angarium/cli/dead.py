@@ -29,8 +29,8 @@ Reason = Annotated[
     str | None,
     typer.Option(metavar="REASON", help="expired, rejected, redelivery-limit, limit-exceeded, ...: see `dmq ls`."),
 ]
-OlderThan = Annotated[str | None, typer.Option(metavar="TIME", help="Died longer ago than that: 90s, 15min, 2h, 3d.")]
-NewerThan = Annotated[str | None, typer.Option(metavar="TIME", help="Died less long ago than that.")]
+OlderThan = Annotated[str | None, typer.Option(metavar="TIME", help="Died longer ago than that: 90s, 15min, 2h.")]
+NewerThan = Annotated[str | None, typer.Option(metavar="TIME", help="Died less long ago; a number alone is seconds.")]
 Ids = Annotated[list[str], typer.Option("--id", metavar="ID", help="The message of this id. May be repeated.")]
 Count = Annotated[
     int | None, typer.Option("--count", "-n", min=1, metavar="N", show_default="all", help="At most so many.")

@@ -1,4 +1,4 @@
-"""Times as they are written on a command line: `90`, `90s`, `15min`, `2h`, `3d`."""
+"""Times as they are written on a command line: `90s`, `15min`, `2h`, `3d`; a number alone is seconds."""
 import re
 
 from angarium.cli.failure import EXIT_USAGE, Failure
@@ -10,5 +10,6 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|)")
 def parse_seconds(option: str, text: str) -> float:
     found = _DURATION.fullmatch(text.strip())
     if found is None or len(text) > 20:
-        raise Failure(f"{option} {text!r}: use a number with s, min, h or d, as in 90s or 2h", EXIT_USAGE)
+        reason = f"{option} {text!r}: use a number with s, min, h or d, as in 90s or 2h; alone it is seconds"
+        raise Failure(reason, EXIT_USAGE)
     return float(found[1]) * _UNITS_S[found[2]]

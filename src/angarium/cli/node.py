@@ -77,7 +77,7 @@ def check(
     """Check settings without starting anything: exit code 0 if a broker would start with them."""
     from angarium.node.places import check_places
 
-    check_places(_load(file or config, data, listen, name).config.node)
+    check_places(_load(file or config, data, listen, name).config)
     failure.say(f"{file or config or 'the settings'}: no mistakes found")
 
 

@@ -11,6 +11,7 @@
 A message gives fact, identity, limit and remedy. A code is part of the protocol
 (docs/protocol/codes.md): programs may rely on it, texts may change.
 """
+from collections.abc import Iterable
 
 
 class AngariumError(Exception):
@@ -44,7 +45,18 @@ class Rejected(AngariumError):
 
 
 class ConfigError(AngariumError):
-    """A setting is unknown, malformed or out of range."""
+    """Settings are unknown, malformed or out of range: one mistake, or several at once."""
+
+    def __init__(self, *mistakes: str) -> None:
+        several = "".join(f"\n    {mistake}" for mistake in mistakes)
+        super().__init__(mistakes[0] if len(mistakes) == 1 else f"{len(mistakes)} mistakes:{several}")
+        self.mistakes = mistakes
+
+
+def refuse(mistakes: Iterable[str]) -> None:
+    """Raise ConfigError with all of them, if there are any."""
+    if found := tuple(mistakes):
+        raise ConfigError(*found)
 
 
 class StorageCorrupt(AngariumError):

@@ -20,13 +20,14 @@ import math
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from angarium.core.destination.events import DestinationSettings
-from angarium.core.errors import ConfigError
+from angarium.core.errors import ConfigError, refuse
 from angarium.core.ids import SITE_MAX
 from angarium.core.replication.events import ReplicationSettings
 from angarium.core.session.events import SessionSettings
@@ -61,13 +62,19 @@ class NodeSettings:
     log_level: str = "info"
 
     def __post_init__(self) -> None:
-        parse_address(self.listen)
+        refuse(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
+        try:
+            parse_address(self.listen)
+        except ConfigError as error:
+            yield str(error)
         if not 0 <= self.site <= SITE_MAX:
-            raise ConfigError(f"node.site {self.site} is outside 0..{SITE_MAX}")
+            yield f"node.site {self.site}: from 0 to {SITE_MAX:,}"
         if self.log_level not in ("info", "warning", "error"):
-            raise ConfigError(f"node.log_level {self.log_level!r}: use 'info', 'warning' or 'error'")
+            yield f"node.log_level {self.log_level!r}: use 'info', 'warning' or 'error'"
         if self.unwritten_bytes_max < 1 << 20:
-            raise ConfigError(f"node.unwritten_bytes_max {self.unwritten_bytes_max}: at least 1 MiB")
+            yield f"node.unwritten_bytes_max {self.unwritten_bytes_max:,}: at least {1 << 20:,}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,33 +117,72 @@ def load_config(
 def load_with_sources(
     path: Path | None, overrides: Mapping[str, object], environment: Mapping[str, str] | None = None
 ) -> LoadedConfig:
-    values: dict[str, dict[str, Any]] = {}
-    sources: dict[str, str] = {}
-
-    def add(given: Mapping[str, Any], source: str, shown: str) -> None:
-        _merge(values, given, source)
-        sources.update({f"{table}.{key}": shown for table, entries in given.items() for key in entries})
-
+    """Raises ConfigError with all mistakes that there are, each with where it was made."""
+    gathered = _Gathered()
     if path is not None:
-        add(_read_file(path), str(path), f"file {path}")
-    check_names(environment or {}, _variables())
+        for table, entries in _read_file(path).items():
+            gathered.add_table(table, entries, str(path), f"file {path}")
+    try:
+        check_names(environment or {}, _variables())
+    except ConfigError as error:
+        gathered.mistakes += error.mistakes
     for name, text in (environment or {}).items():
         table, separator, key = name.removeprefix(PREFIX).lower().partition("__")
         if name.startswith(PREFIX) and separator:
-            add({table: {key: _from_text(table, key, text, name)}}, name, f"environment {name}")
+            gathered.add(table, key, text, name, f"environment {name}", is_text=True)
     for dotted, value in overrides.items():
         if value is not None:
             table, _, key = dotted.partition(".")
-            add({table: {key: value}}, "command line", "option")
-    tables = {f.name: f.default_factory for f in dataclasses.fields(NodeConfig)}
-    sections: dict[str, Any] = {}
-    for table, factory in tables.items():
-        assert isinstance(factory, type)
+            gathered.add(table, key, value, "command line", "option")
+    return LoadedConfig(gathered.config(str(path) if path else ""), gathered.sources)
+
+
+class _Gathered:
+    """What was given so far, and what is wrong with it."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, dict[str, Any]] = {}
+        self.sources: dict[str, str] = {}
+        self.mistakes: list[str] = []
+        self._wrong: list[str] = []  # keys whose mistake is told
+
+    def add_table(self, table: str, entries: object, source: str, shown: str) -> None:
         try:
-            sections[table] = factory(**values.get(table, {}))
+            _fields(table, source)
+            if not isinstance(entries, Mapping):
+                raise ConfigError(f"{source}: {table!r} is a table: write [{table}]")
         except ConfigError as error:
-            raise ConfigError(f"{path}: {error}" if path else str(error)) from None
-    return LoadedConfig(NodeConfig(**sections), sources)
+            self.mistakes += error.mistakes
+            return
+        for key, value in entries.items():
+            self.add(table, key, value, source, shown)
+
+    def add(self, table: str, key: str, value: object, source: str, shown: str, *, is_text: bool = False) -> None:
+        try:
+            fields = _fields(table, source)
+            if key not in fields:
+                raise ConfigError(f"{source}: unknown key {table}.{key}{_suggest(key, list(fields))}")
+            given = _from_text(table, key, str(value), source) if is_text else value
+            right = _checked(f"{table}.{key}", given, fields[key], source)
+        except ConfigError as error:
+            self.mistakes += error.mistakes
+            self._wrong.append(f"{table}.{key}")
+            return
+        self.values.setdefault(table, {})[key] = right
+        self.sources[f"{table}.{key}"] = shown
+
+    def config(self, path: str) -> NodeConfig:
+        sections: dict[str, Any] = {}
+        for section in dataclasses.fields(NodeConfig):
+            assert isinstance(section.default_factory, type)
+            try:
+                sections[section.name] = section.default_factory(**self.values.get(section.name, {}))
+            except ConfigError as error:
+                # What is said of a value that was refused is said of its default.
+                told = [mistake for mistake in error.mistakes if not mistake.startswith(tuple(self._wrong))]
+                self.mistakes += [f"{path}: {mistake}" if path else mistake for mistake in told]
+        refuse(self.mistakes)
+        return NodeConfig(**sections)
 
 
 def with_values(config: NodeConfig, values: Mapping[str, object]) -> NodeConfig:
@@ -207,17 +253,6 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
 
 
-def _merge(values: dict[str, dict[str, Any]], given: Mapping[str, Any], source: str) -> None:
-    for table, entries in given.items():
-        fields = _fields(table, source)
-        if not isinstance(entries, Mapping):
-            raise ConfigError(f"{source}: {table!r} is a table: write [{table}]")
-        for key, value in entries.items():
-            if key not in fields:
-                raise ConfigError(f"{source}: unknown key {table}.{key}{_suggest(key, list(fields))}")
-            values.setdefault(table, {})[key] = _checked(f"{table}.{key}", value, fields[key], source)
-
-
 def _fields(table: str, source: str) -> dict[str, Any]:
     sections = {f.name: f.default_factory for f in dataclasses.fields(NodeConfig)}
     factory = sections.get(table)
@@ -245,8 +280,7 @@ def _checked(name: str, value: object, hint: Any, source: str) -> object:
     if type(value) is int and float in allowed and int not in allowed:
         value = float(value)
     if not any(type(value) is kind for kind in allowed):
-        wanted = " or ".join(kind.__name__ for kind in allowed if kind is not type(None))
-        raise ConfigError(f"{source}: {name} is {value!r}: it has to be {wanted}")
+        raise ConfigError(f"{source}: {name} is {value!r}: it has to be {_named(allowed)}")
     if isinstance(value, int | float) and not isinstance(value, bool):
         if value < 0:
             raise ConfigError(f"{source}: {name} is {value}: it cannot be negative")
@@ -275,4 +309,9 @@ def _from_text(table: str, key: str, text: str, source: str) -> object:
             return int(text.replace("_", ""))
         return float(text) if float in kinds else text
     except (ValueError, KeyError):
-        raise ConfigError(f"{source}: {table}.{key} cannot be {text!r}") from None
+        wanted = "true or false" if bool in kinds else _named(kinds)
+        raise ConfigError(f"{source}: {table}.{key} cannot be {text!r}: it has to be {wanted}") from None
+
+
+def _named(kinds: tuple[Any, ...]) -> str:
+    return " or ".join(kind.__name__ for kind in kinds if kind is not NoneType)

@@ -8,8 +8,9 @@ from angarium.core.errors import ConfigError
 class EventSettings:
     # The file, JSON lines. Empty: events.jsonl in the data directory.
     file: str = ""
-    # A file that is longer is put aside as .1, the one before as .2, and so on; beyond so many the oldest is deleted.
+    # A file that is longer is put aside as .1, the one before as .2, and so on.
     file_bytes_max: int = 16 << 20
+    # Files that are kept, with the one that is written. Beyond it the oldest is deleted.
     files_max: int = 4
     # Events that wait to be written, and those that wait to be published. Past it the new one is dropped, and counted.
     queue_max: int = 10_000
@@ -20,4 +21,4 @@ class EventSettings:
 
     def __post_init__(self) -> None:
         if self.file_bytes_max < 64 << 10:
-            raise ConfigError(f"events.file_bytes_max {self.file_bytes_max}: at least 64 KiB")
+            raise ConfigError(f"events.file_bytes_max {self.file_bytes_max:,}: at least 65,536")

@@ -26,7 +26,7 @@ def run_node(
         raise ConfigError(
             f"cluster.name is {config.cluster.name!r}: a broker alone would keep no copies; start this with `node`"
         )
-    check_places(config.node)
+    check_places(config)
     return run_in_foreground(config, sources, partial(_serve, on_ready))
 
 

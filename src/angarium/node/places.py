@@ -1,43 +1,89 @@
 """Where a node listens and keeps its data: checked before anything is created, so that a start that fails leaves
 nothing behind."""
+import contextlib
 import errno
+import fcntl
 import ipaddress
 import socket
+import struct
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from angarium.core.errors import ConfigError, Unavailable
-from angarium.node.config import NodeSettings, parse_address
+from angarium.core.errors import Unavailable, refuse
+from angarium.node.cluster.settings import node_address
+from angarium.node.config import NodeConfig, NodeSettings, parse_address
 
 _STORE_FILES = ("lock", "lock.mdb", "data.mdb", "ballast", "streams", "lost+found", "acquired.toml", "events.jsonl")
 _NAMED_MAX = 3
+_ADDRESSES_NAMED_MAX = 8
+_SIOCGIFCONF = 0x8912
 
 
-def check_places(settings: NodeSettings) -> None:
+def check_places(config: NodeConfig) -> None:
     """Raise ConfigError if no node could listen there, or keep its data there."""
-    for family, kind, protocol, _, address in _resolve(settings):
-        _check_here(settings, family, kind, protocol, address)
-    data = Path(settings.data)
-    for path in (data, *data.parents):
-        if path.exists() and not path.is_dir():
-            raise ConfigError(f"node.data {settings.data!r}: {path} is a file; name a directory")
+    node, cluster = config.node, config.cluster
+    mistakes: list[str] = []
+    if cluster.name:
+        host, port = node_address(cluster.listen, "cluster.listen")
+        mistakes += _no_place("cluster.listen", cluster.listen, host, port)
+        if _is_everywhere(host):
+            mistakes.append(
+                f"cluster.listen {cluster.listen!r}: other nodes are told to connect there; use one of {_listed_here()}"
+            )
+    if not cluster.name or cluster.client_manager:
+        mistakes += _no_place("node.listen", node.listen, *parse_address(node.listen))
+    data = Path(node.data)
+    mistakes += [
+        f"node.data {node.data!r}: {path} is a file; name a directory"
+        for path in (data, *data.parents)
+        if path.exists() and not path.is_dir()
+    ]
+    refuse(mistakes)
 
 
-def _check_here(settings: NodeSettings, family: Any, kind: Any, protocol: int, address: Any) -> None:
-    """It is an address of this machine: any port of it can be had."""
+def _no_place(setting: str, listen: str, host: str, port: int) -> list[str]:
+    """It is an address of this machine, any port of which can be had; or why not."""
     try:
-        with socket.socket(family, kind, protocol) as probe:
-            probe.bind((address[0], 0, *address[2:]))
+        found = _resolved(host, port)
     except OSError as error:
-        if error.errno == errno.EADDRNOTAVAIL:
-            reason = "it is no address of this machine; use one, or 0.0.0.0 for all"
-            raise ConfigError(f"node.listen {settings.listen!r}: {reason}") from None
+        return [f"{setting} {listen!r}: {error.strerror or error}; this machine has {_listed_here()}"]
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind((address[0], 0, *address[2:]))
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                has = _listed_here() + ("; or use 0.0.0.0 for all" if setting == "node.listen" else "")
+                return [f"{setting} {listen!r}: it is no address of this machine, which has {has}"]
+    return []
+
+
+def addresses_here() -> list[str]:
+    """Addresses of this machine, as far as the system tells (on Linux: all of IPv4 and IPv6)."""
+    found: list[str] = []
+    entry_bytes, entries_max = 40, 256  # of `struct ifreq`
+    table = array("B", bytes(entry_bytes * entries_max))
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        request = struct.pack("iP", len(table), table.buffer_info()[0])
+        length, _ = struct.unpack("iP", fcntl.ioctl(asker, _SIOCGIFCONF, request))
+        found += [socket.inet_ntoa(table[at + 20 : at + 24].tobytes()) for at in range(0, length, entry_bytes)]
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/net/if_inet6").read_text().splitlines()
+        found += [str(ipaddress.IPv6Address(bytes.fromhex(line.split()[0]))) for line in lines]
+    return found
+
+
+def _listed_here() -> str:
+    found = addresses_here()
+    more = f" and {len(found) - _ADDRESSES_NAMED_MAX:,} more" if len(found) > _ADDRESSES_NAMED_MAX else ""
+    return (", ".join(found[:_ADDRESSES_NAMED_MAX]) or "none that the system would name") + more
 
 
 def check_free(settings: NodeSettings) -> None:
     """Raise Unavailable if the address is somebody else's now."""
-    for family, kind, protocol, _, address in _resolve(settings):
+    for family, kind, protocol, _, address in _resolved(*parse_address(settings.listen)):
         try:
             with socket.socket(family, kind, protocol) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -68,10 +114,12 @@ def is_open_to_others(host: str) -> bool:
         return host != "localhost"
 
 
-def _resolve(settings: NodeSettings) -> Sequence[tuple[Any, Any, int, str, Any]]:
-    host, port = parse_address(settings.listen)
+def _is_everywhere(host: str) -> bool:
     try:
-        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError(f"node.listen {settings.listen!r}: {reason}; use an address of this machine") from None
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _resolved(host: str, port: int) -> Sequence[tuple[Any, Any, int, str, Any]]:
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

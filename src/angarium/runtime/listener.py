@@ -31,8 +31,9 @@ _FRAMES_PER_TURN_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    # Output waiting in one connection before its consumers are passed over, and at which they are served again.
+    # Output waiting in one connection at which its consumers are passed over.
     output_bytes_high: int = 1 << 20
+    # Output waiting in one connection at which its consumers are served again.
     output_bytes_low: int = 1 << 18
     # Output waiting at which we stop reading from the client: it asks more than it reads.
     output_bytes_max: int = 8 << 20
@@ -43,7 +44,9 @@ class ListenerSettings:
 
     def __post_init__(self) -> None:
         if not self.output_bytes_low < self.output_bytes_high < self.output_bytes_max:
-            raise ConfigError("listener: output_bytes_low, output_bytes_high and output_bytes_max have to ascend")
+            given = f"{self.output_bytes_low:,}, {self.output_bytes_high:,}, {self.output_bytes_max:,}"
+            what = "listener.output_bytes_low, output_bytes_high, output_bytes_max"
+            raise ConfigError(f"{what} {given}: output_bytes_low < output_bytes_high < output_bytes_max")
 
 
 class ClientTransport(asyncio.BufferedProtocol):

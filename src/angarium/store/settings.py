@@ -1,7 +1,8 @@
 """Settings of the durable store."""
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from angarium.core.errors import ConfigError
+from angarium.core.errors import refuse
 
 PAGE_BYTES = 4096
 SEGMENT_BYTES_MIN = 8 * PAGE_BYTES
@@ -30,18 +31,21 @@ class StoreSettings:
     checkpoint_wait_s_max: float = 30.0
 
     def __post_init__(self) -> None:
+        refuse(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
         if self.segment_bytes is not None and (
             self.segment_bytes % PAGE_BYTES or not SEGMENT_BYTES_MIN <= self.segment_bytes <= SEGMENT_BYTES_MAX
         ):
-            raise ConfigError(
-                f"segment_bytes {self.segment_bytes:,}: must be a multiple of {PAGE_BYTES} "
+            yield (
+                f"store.segment_bytes {self.segment_bytes:,}: a multiple of {PAGE_BYTES:,} "
                 f"from {SEGMENT_BYTES_MIN:,} to {SEGMENT_BYTES_MAX:,}"
             )
         for name in ("map_bytes", "chunk_bytes", "resident_bytes_max", "checkpoint_wait_s_max"):
             if getattr(self, name) <= 0:
-                raise ConfigError(f"{name} {getattr(self, name)}: must be positive")
+                yield f"store.{name} {getattr(self, name)}: more than 0"
         if self.ballast_bytes is not None and self.ballast_bytes < 0:
-            raise ConfigError(f"ballast_bytes {self.ballast_bytes}: must not be negative")
+            yield f"store.ballast_bytes {self.ballast_bytes}: 0 or more"
 
 
 def segment_bytes_for(free_bytes: int) -> int:

@@ -52,6 +52,12 @@ def test_what_is_written_is_understood() -> None:
     assert bus_address(replace(GOOD, bus="239.1.2.3:99")) == ("239.1.2.3", 99)
 
 
+def test_the_order_of_voters_makes_no_difference() -> None:
+    other = replace(GOOD, voters=tuple(reversed(GOOD.voters)))
+    assert list(voter_addresses(other).items()) == list(voter_addresses(GOOD).items())
+    assert essential_digest(other) == essential_digest(GOOD)
+
+
 def test_the_digest_covers_what_all_must_share_and_nothing_else() -> None:
     digest = essential_digest(GOOD)
     assert digest == essential_digest(replace(GOOD, listen="other:1", client_manager=False))

@@ -150,9 +150,9 @@ def test_unknown_keys_are_named_with_the_one_that_was_meant(tmp_path: Path, text
         ("[destination]\nresume_grace_s = -1", "cannot be negative"),
         ("[destination]\nconsumers_max = -1", "cannot be negative"),
         ("[store]\nsegment_bytes = 1", "multiple of"),
-        ("[node]\nsite = 65536", "outside 0..65535"),
+        ("[node]\nsite = 65536", "node.site 65536: from 0 to 65,535"),
         ("[node]\nlog_level = 'debug'", "'info', 'warning' or 'error'"),
-        ("[node]\nunwritten_bytes_max = 1", "at least 1 MiB"),
+        ("[node]\nunwritten_bytes_max = 1", "at least 1,048,576"),
         ("[node]\nlisten = 'x:y'", "HOST:PORT"),
         ("[node]\nlisten = ':1'", "HOST:PORT"),
         ("[node]\nlisten = 'x:65536'", "HOST:PORT"),
@@ -164,6 +164,30 @@ def test_wrong_values_are_named_with_their_source(tmp_path: Path, text: str, par
     message = message_of(tmp_path, text)
     assert "node.toml" in message
     assert part in message
+
+
+def test_all_mistakes_are_told_at_once_each_with_its_key_and_what_is_valid(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        "[node]\nsite = 65536\nlisen = 'x'\nlog_level = 'loud'\n[sesion]\nx = 1\n"
+        "[store]\nsegment_bytes = 1\nmap_bytes = -1\n"
+        "[cluster]\nname = 'c'\nsecret = 'short'\nvoters = 'a'\ngroups = ['g']\n",
+    )
+    with pytest.raises(ConfigError) as refused:
+        load_config(path, {}, {"ANGARIUM_NODE__SITE": "x", "ANGARIUM_STORE__CHUNK_BYTES": "0"})
+    assert sorted(mistake.replace(f"{path}: ", "") for mistake in refused.value.mistakes) == [
+        "ANGARIUM_NODE__SITE: node.site cannot be 'x': it has to be int",
+        "ANGARIUM_STORE__CHUNK_BYTES: store.chunk_bytes is 0: it has to be positive",
+        "cluster.groups 'g': use GROUP: NODE NODE …, each group and each node in it once",
+        "cluster.secret has 5 characters: at least 16 characters",
+        "cluster.voters is 'a': it has to be a list of texts",
+        "node.log_level 'loud': use 'info', 'warning' or 'error'",
+        "store.map_bytes is -1: it cannot be negative",
+        "store.segment_bytes 1: a multiple of 4,096 from 32,768 to 1,073,741,824",
+        "unknown key node.lisen; did you mean 'listen'?",
+        "unknown table [sesion]; did you mean 'session'?",
+    ]
+    assert str(refused.value).startswith("10 mistakes:\n    ")
 
 
 # Once: settings that no subsystem survives are accepted. read_bytes_max = 0 sets the whole backlog aside as

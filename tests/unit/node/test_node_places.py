@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from angarium.core.errors import ConfigError, Unavailable
-from angarium.node.config import NodeSettings
-from angarium.node.places import check_free, check_places, foreign_files, is_open_to_others
+from angarium.node.cluster.settings import ClusterSettings
+from angarium.node.config import NodeConfig, NodeSettings
+from angarium.node.places import addresses_here, check_free, check_places, foreign_files, is_open_to_others
 
 
 def test_good_places(tmp_path: Path) -> None:
     settings = NodeSettings(listen="127.0.0.1:0", data=str(tmp_path / "new" / "data"))
-    check_places(settings)
+    check_places(NodeConfig(settings))
     check_free(settings)
     assert list(tmp_path.iterdir()) == []
 
@@ -20,12 +21,12 @@ def test_good_places(tmp_path: Path) -> None:
 def test_data_in_a_file_is_refused_by_name(tmp_path: Path, data: str) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ConfigError, match="file is a file; name a directory"):
-        check_places(NodeSettings(data=str(tmp_path / data)))
+        check_places(NodeConfig(NodeSettings(data=str(tmp_path / data))))
 
 
 def test_a_host_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'no.such.host.invalid:1'.*address of this machine"):
-        check_places(NodeSettings(listen="no.such.host.invalid:1"))
+    with pytest.raises(ConfigError, match=r"'no.such.host.invalid:1'.*this machine has 127\.0\.0\.1"):
+        check_places(NodeConfig(NodeSettings(listen="no.such.host.invalid:1")))
 
 
 def test_a_port_in_use_is_refused() -> None:
@@ -57,5 +58,34 @@ def test_who_else_may_connect(host: str, is_open: bool) -> None:
 
 def test_an_address_of_another_machine_is_found_before_the_start() -> None:
     with pytest.raises(ConfigError, match="it is no address of this machine"):
-        check_places(NodeSettings(listen="203.0.113.7:4560"))
-    check_places(NodeSettings(listen="127.0.0.1:1"))
+        check_places(NodeConfig(NodeSettings(listen="203.0.113.7:4560")))
+    check_places(NodeConfig(NodeSettings(listen="127.0.0.1:1")))
+
+
+@pytest.mark.parametrize(
+    ("listen", "told"),
+    [
+        ("203.0.113.7:4570", r"it is no address of this machine, which has 127\.0\.0\.1"),
+        ("no.such.host.invalid:1", r"this machine has 127\.0\.0\.1"),
+        ("0.0.0.0:4570", r"other nodes are told to connect there; use one of 127\.0\.0\.1"),
+    ],
+)
+def test_where_other_nodes_connect_is_an_address_of_this_machine(listen: str, told: str) -> None:
+    cluster = ClusterSettings(
+        name="orders", secret="0123456789abcdef", voters=("a=h:1",), groups=("a: a",), listen=listen
+    )
+    with pytest.raises(ConfigError, match=f"cluster.listen '{listen}': .*{told}"):
+        check_places(NodeConfig(cluster=cluster))
+
+
+def test_all_that_is_wrong_with_places_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError) as refused:
+        check_places(NodeConfig(NodeSettings(listen="203.0.113.7:4560", data=str(tmp_path / "file"))))
+    assert [mistake.partition(" ")[0] for mistake in refused.value.mistakes] == ["node.listen", "node.data"]
+
+
+def test_addresses_of_this_machine_can_be_listened_on() -> None:
+    for address in addresses_here():
+        if not address.startswith("fe80"):  # of one interface only, which would have to be named
+            check_places(NodeConfig(NodeSettings(listen=f"[{address}]:0" if ":" in address else f"{address}:0")))

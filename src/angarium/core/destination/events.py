@@ -159,9 +159,10 @@ class DestinationSettings:
     deduplication_ids_max: int = 10_000
     # Last-value keys of one destination. Past it the least recently written is an ordinary message again.
     last_value_keys_max: int = 100_000
-    # Parts of transactions that are prepared here and decided by another replica group, and their bytes, which are kept
-    # in memory. Past it one more is refused, and its transaction aborted.
+    # Parts of transactions that are prepared here and decided by another replica group. Past it one more is refused,
+    # and its transaction aborted.
     prepared_max: int = 10_000
+    # Bytes of those parts, which are kept in memory. Past it one more is refused, and its transaction aborted.
     prepared_bytes_max: int = 64 << 20
     # Transactions that were decided here and that other groups have not yet finished. Past it none is decided that
     # others take part in: it is aborted.
@@ -178,6 +179,7 @@ class DestinationSettings:
     # Queries of which each destination remembers the last batch, so that none is committed twice. Past it the least
     # recently used one is forgotten.
     staged_queries_max: int = 10_000
-    # What all destinations together may hold; 0 is no limit. Past it all producers are blocked.
+    # Messages that all destinations together may hold; 0 is no limit. Past it all producers are blocked.
     node_messages_max: int = 0
+    # Bytes that all destinations together may hold; 0 is no limit. Past it all producers are blocked.
     node_bytes_max: int = 0

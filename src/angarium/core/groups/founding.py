@@ -10,9 +10,13 @@ that does not vote, and the leader takes its new disk in. Because an answer bind
 middle and asks again under a new id cannot meet voters that still listen to the old one.
 
 All voters have to be there the first time; a majority is enough ever after.
+
+A voter that belongs to no cluster yet, and is asked by one whose essential parameters are not its own, stops: which of
+the two is wrong nobody knows, and together they will found nothing. The one that asked goes on waiting, and says so.
 """
 from angarium.core.groups import protocol as p
 from angarium.core.groups.decisions import Founding, VotersSet, encode_decision
+from angarium.core.groups.events import StopNode
 from angarium.core.groups.log import IDENTITY, Identity, put
 from angarium.core.groups.outbox import Outbox
 from angarium.core.groups.raft import Raft
@@ -57,13 +61,23 @@ class Founder:
 
     def asked(self, sender: str, ask: p.FormAsk) -> None:
         raft = self._raft
-        if ask.founder.node != self._seeds[0] or sender != ask.founder.node:
-            return
-        if ask.essential == self._essential and raft.log.is_empty and raft.cluster != ask.founder.store:
-            raft.cluster = ask.founder.store
-            self._outbox.write([put(IDENTITY, Identity(raft.me.store, raft.cluster))])
-        answer = p.FormAnswer(ask.founder.store, raft.me, raft.log.is_empty, self._essential)
-        self._outbox.send_durable(sender, answer)
+        is_same = ask.essential == self._essential
+        if ask.founder.node == self._seeds[0] == sender:
+            if is_same and raft.log.is_empty and raft.cluster != ask.founder.store:
+                raft.cluster = ask.founder.store
+                self._outbox.write([put(IDENTITY, Identity(raft.me.store, raft.cluster))])
+            answer = p.FormAnswer(ask.founder.store, raft.me, raft.log.is_empty, self._essential)
+            self._outbox.send_durable(sender, answer)
+        if not is_same and raft.log.is_empty:
+            self._differs(sender, ask)
+
+    def _differs(self, sender: str, ask: p.FormAsk) -> None:
+        if not self._is_reported:
+            self._is_reported = True
+            mine, theirs = self._essential.hex(), ask.essential.hex()
+            whose = f"node {self._raft.me.node!r}: its essential parameters (digest {mine})"
+            reason = f"{whose} are not those of voter {sender!r} ({theirs}), and no cluster is founded"
+            self._outbox.add(StopNode("essential-differs", reason))
 
     def answered(self, answer: p.FormAnswer, now: float) -> None:
         if not self._may_found or answer.founder != self._raft.me.store:

@@ -180,16 +180,19 @@ Command = (
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
-    # Ordered and not yet on every in-sync disk. Past either, the message manager's writes wait to be ordered.
+    # Bytes ordered and not yet on every in-sync disk. Past it the message manager's writes wait to be ordered.
     window_bytes_max: int = 16 << 20
+    # Orders not yet on every in-sync disk. Past it the message manager's writes wait to be ordered.
     window_orders_max: int = 10_000
     # Ordered and not yet on the primary's own disk, of what makes no room. If the disk turns out to be full, all of it
     # has to fit the reserve, and leave room there for what empties the disk: half of the reserve, if that is less.
     ahead_bytes_max: int = 4 << 20
     # Waiting to be ordered. Past it the message manager is told that writes are blocked, until half of it is left.
     waiting_bytes_max: int = 64 << 20
-    # Kept after they are on every disk, for a replica that was away for a moment. Past either, it has to copy.
+    # Bytes of orders kept after they are on every disk, for a replica that was away for a moment. Past it, it has to
+    # copy.
     recent_bytes_max: int = 64 << 20
+    # How many such orders are kept.
     recent_orders_max: int = 100_000
     # Of one message, and of one local write. Larger ones would hold up others; one larger write still goes, alone.
     batch_bytes_max: int = 1 << 20

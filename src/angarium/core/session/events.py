@@ -159,8 +159,9 @@ class SessionSettings:
     unconfirmed_bytes_max: int = 8 << 20
     # We send something at least this often, so that a client notices when we are gone.
     heartbeat_s: float = 5.0
-    # Sessions of one connection, and producers and consumers of one session. Past it opening is refused.
+    # Sessions of one connection. Past it opening is refused.
     sessions_max: int = 1_000
+    # Producers and consumers of one session. Past it opening is refused.
     links_max: int = 10_000
     # Watches of one session. Past it one more is refused.
     watches_max: int = 100

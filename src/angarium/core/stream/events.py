@@ -112,4 +112,4 @@ class StreamSettings:
 
     def __post_init__(self) -> None:
         if self.stream_bytes_max < FRAGMENT_BYTES:
-            raise ConfigError(f"stream.stream_bytes_max {self.stream_bytes_max}: at least {FRAGMENT_BYTES:,}")
+            raise ConfigError(f"stream.stream_bytes_max {self.stream_bytes_max:,}: at least {FRAGMENT_BYTES:,}")

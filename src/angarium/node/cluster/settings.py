@@ -10,10 +10,10 @@
 Name, secret, voters and groups are essential: a node that differs in them from the others refuses to start.
 """
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from angarium.core.errors import ConfigError
+from angarium.core.errors import ConfigError, refuse
 
 _SECRET_CHARACTERS_MIN = 16
 _VOTERS = (1, 3, 5)
@@ -42,15 +42,25 @@ class ClusterSettings:
     multicast: bool = True
 
     def __post_init__(self) -> None:
-        if not self.name:
-            return
+        if self.name:
+            refuse(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
         if len(self.secret) < _SECRET_CHARACTERS_MIN:
-            raise ConfigError(f"cluster.secret has {len(self.secret)} characters: at least {_SECRET_CHARACTERS_MIN}")
-        if len(voter_addresses(self)) not in _VOTERS:
-            raise ConfigError(f"cluster.voters has {len(self.voters)} nodes: name one, three or five")
-        group_members(self)
-        bus_address(self)
-        node_address(self.listen, "cluster.listen")
+            yield f"cluster.secret has {len(self.secret)} characters: at least {_SECRET_CHARACTERS_MIN} characters"
+        checks: tuple[Callable[[ClusterSettings], object], ...] = (
+            lambda it: node_address(it.listen, "cluster.listen"), _check_voters, group_members, bus_address,
+        )  # fmt: skip
+        for check in checks:
+            try:
+                check(self)
+            except ConfigError as error:
+                yield str(error)
+
+
+def _check_voters(settings: ClusterSettings) -> None:
+    if len(voter_addresses(settings)) not in _VOTERS:
+        raise ConfigError(f"cluster.voters has {len(settings.voters)} nodes: name one, three or five")
 
 
 def node_address(text: str, setting: str) -> tuple[str, int]:
@@ -61,13 +71,14 @@ def node_address(text: str, setting: str) -> tuple[str, int]:
 
 
 def voter_addresses(settings: ClusterSettings) -> dict[str, tuple[str, int]]:
+    """By name, in the order of names: nodes that write them in different orders agree on who is the first."""
     addresses: dict[str, tuple[str, int]] = {}
     for text in settings.voters:
         name, equals, address = text.partition("=")
         if not equals or not name.strip() or name.strip() in addresses:
             raise ConfigError(f"cluster.voters {text!r}: use NAME=HOST:PORT, each name once")
         addresses[name.strip()] = node_address(address.strip(), "cluster.voters")
-    return addresses
+    return dict(sorted(addresses.items()))
 
 
 def group_members(settings: ClusterSettings) -> dict[str, tuple[str, ...]]:
