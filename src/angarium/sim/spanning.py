@@ -20,10 +20,11 @@ from angarium.sim.checkers import Ledger
 from angarium.sim.client import SimClient
 from angarium.sim.clock import Clock
 from angarium.sim.cluster import SimCluster, SimGroup, Surroundings
+from angarium.sim.delivery_facts import NEVER
 from angarium.sim.disk import SimDisk
 from angarium.sim.durable import DurableState
 from angarium.sim.faults import Faults
-from angarium.sim.holdings import NEVER, Holdings
+from angarium.sim.holdings import Holdings
 from angarium.sim.messages import Violation
 from angarium.sim.network import Network
 from angarium.sim.spanning_audit import SpanningAudit
