@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from angarium.client.log import LogPiece
-from angarium.core.ids import format_id
+from angarium.core.ids import format_id, message_id
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.layout import PRIORITY_DEFAULT, Columns
 
@@ -43,8 +43,10 @@ _HEADERS = {
     "content": "content",
 }  # fmt: skip
 _DIGITS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", np.uint8)  # of base 32
+_PAIRS = np.stack([_DIGITS.repeat(32), np.tile(_DIGITS, 32)], axis=1).view(np.uint16).ravel()  # two of them, ten bits
 _ID_CHARACTERS = len(format_id(bytes(24)))
-_ID_SEQUENCE_CHARACTERS = 14  # the last of them are the sequence's, and three bits of the producer's
+_ID_PADDING_BITS = 3  # of the last character
+_ID_PAIRS_MAX = 6  # that are the sequence's and nothing else's
 _PRIORITY, _SEQUENCE, _STREAM = map(int, (Columns.PRIORITY, Columns.SEQUENCE, Columns.STREAM))  # quicker so
 _decode_map = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
@@ -138,23 +140,31 @@ def _expirations(pieces: Sequence[LogPiece], kind: Any) -> Array:
 
 
 def _message_ids(pieces: Sequence[LogPiece], count: int) -> Array:
-    """As `format_id` writes them. Of one producer only the last characters differ: they are made for all at once."""
-    counts = [piece.batch.count for piece in pieces]
-    constant = _ID_CHARACTERS - _ID_SEQUENCE_CHARACTERS
-    beginnings = [format_id(piece.batch.producer + bytes(8)).encode()[:constant] for piece in pieces]
-    last_bits = np.array([(piece.batch.producer[-1] & 7) << 2 for piece in pieces], np.uint64)
-    sequences = np.concatenate([_sequences(piece.batch) for piece in pieces])
+    """As `format_id` writes them. Only the last characters of a piece differ: those are made for all at once."""
     letters = np.empty((count, _ID_CHARACTERS), np.uint8)
-    beginnings_of_all = np.frombuffer(b"".join(beginnings), np.uint8).reshape(-1, constant)
-    letters[:, :constant] = np.repeat(beginnings_of_all, counts, axis=0)
-    fives = np.empty((_ID_SEQUENCE_CHARACTERS, count), np.uint8)
-    fives[0] = np.repeat(last_bits, counts) | sequences >> np.uint64(62)
-    for place in range(1, _ID_SEQUENCE_CHARACTERS - 1):
-        fives[place] = sequences >> np.uint64(62 - 5 * place) & np.uint64(31)
-    fives[-1] = (sequences & np.uint64(3)) << np.uint64(3)
-    letters[:, constant:] = _DIGITS[fives].T
+    at = 0
+    for piece in pieces:
+        producer, sequences = piece.batch.producer, _sequences(piece.batch)
+        rows = letters[at : at + len(sequences)]
+        at += len(sequences)
+        rows[:] = _characters([message_id(producer, int(sequences[0]))])
+        differing_bits = (int(sequences[0]) ^ int(sequences[-1])).bit_length()  # they ascend
+        pairs = -(-(differing_bits + _ID_PADDING_BITS) // 10)
+        if pairs > _ID_PAIRS_MAX:
+            rows[:] = _characters([message_id(producer, sequence) for sequence in sequences.tolist()])
+            continue
+        padded = sequences << np.uint64(_ID_PADDING_BITS)
+        ends = np.empty((len(rows), pairs), np.uint16)
+        for pair in range(pairs):
+            ends[:, pairs - 1 - pair] = _PAIRS[padded >> np.uint64(10 * pair) & np.uint64(1023)]
+        rows[:, _ID_CHARACTERS - 2 * pairs :] = ends.view(np.uint8)
     offsets = np.arange(0, (count + 1) * _ID_CHARACTERS, _ID_CHARACTERS, dtype=np.int32)
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(letters)])
+
+
+def _characters(identities: list[bytes]) -> NDArray[np.uint8]:
+    text = "".join([format_id(identity) for identity in identities])
+    return np.frombuffer(text.encode(), np.uint8).reshape(-1, _ID_CHARACTERS)
 
 
 def _sequences(batch: Batch) -> NDArray[np.uint64]:

@@ -3,7 +3,9 @@
 It keeps to what was planned: all positions of its ranges are read, or it fails, unless the user would rather lose some
 (`failOnDataLoss`).
 """
+import contextlib
 import logging
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,6 +21,7 @@ from angarium.spark.planning import Range
 ROWS = 10_000
 BYTES = 8 << 20  # of batches, for one record batch
 BEHIND_S_MAX = 30.0  # how long a copy may be behind what was planned
+TURN_S = 0.0005  # of a thread, while another waits for it
 _AGAIN_S = 0.05
 _GONE = ("destination-removed", "unknown-destination")
 
@@ -26,9 +29,21 @@ _log = logging.getLogger("angarium")
 
 
 def read_ranges(wanted: Sequence[Range], options: SourceOptions, schema: Any) -> Iterator[Any]:
-    with connected(options) as connection:
+    with _quick_turns(), connected(options) as connection:
         for part in wanted:
             yield from _batched(part.destination, _pages(connection, part, options, schema.names), schema)
+
+
+@contextlib.contextmanager
+def _quick_turns() -> Iterator[None]:
+    """The next page is received by the connection's thread while this one makes columns, and a page takes it many
+    turns: it would wait for each of them for up to 5 ms."""
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(TURN_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual_s)
 
 
 def _batched(destination: str, pages: Iterator[LogPage], schema: Any) -> Iterator[Any]:

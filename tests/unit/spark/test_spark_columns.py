@@ -2,11 +2,13 @@
 import msgspec
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from angarium.client.log import LogPiece
 from angarium.core.ids import format_id, message_id
 from angarium.core.wire.batch import Batch
-from angarium.core.wire.layout import Columns
+from angarium.core.wire.layout import SEQUENCE_MAX, Columns
 from angarium.core.wire.packing import MessageColumns, pack
 from angarium.spark.columns import ALL_COLUMNS, omitted_by, record_batch
 
@@ -55,6 +57,21 @@ def test_message_ids_are_those_that_people_see(sequence: int) -> None:
     batch = Batch.parse(pack(producer, sequence, 0, [b""]))
     (found,) = record_batch("q", [LogPiece([0], batch)], SCHEMA).to_pylist()
     assert found["message_id"] == format_id(message_id(producer, sequence))
+
+
+@given(st.sets(st.integers(1, SEQUENCE_MAX), min_size=1, max_size=40), st.binary(min_size=16, max_size=16))
+def test_message_ids_of_sequences_with_gaps(found_sequences: set[int], producer: bytes) -> None:
+    sequences = sorted(found_sequences)
+    batch = Batch.parse(pack(producer, sequences[0], 0, [b""] * len(sequences), MessageColumns(sequences=sequences)))
+    found = record_batch("q", [LogPiece(range(len(sequences)), batch)], SCHEMA).to_pylist()
+    assert [row["message_id"] for row in found] == [format_id(message_id(producer, each)) for each in sequences]
+
+
+@given(st.integers(1, SEQUENCE_MAX - 5_000), st.integers(1, 5_000))
+def test_message_ids_of_many_in_a_row(first: int, count: int) -> None:
+    batch = Batch.parse(pack(PRODUCER, first, 0, [b""] * count))
+    found = record_batch("q", [LogPiece(range(count), batch)], SCHEMA).column("message_id").to_pylist()
+    assert found == [format_id(message_id(PRODUCER, first + place)) for place in range(count)]
 
 
 def test_what_was_packed_keeps_its_types() -> None:

@@ -87,9 +87,9 @@ class LogWanted:
             part = batch.slice(wanted[0][0] - base, wanted[0][1] - base)
         else:
             part = batch.select([position - base for run in wanted for position in range(*run)])
-        if not self.omitted:
-            return part
-        return part.without(sum(_OMITTED[name] for name in self.omitted), bodies="body" in self.omitted)
+        columns = part.columns & sum(_OMITTED[name] for name in self.omitted)
+        bodies = "body" in self.omitted and part.body_bytes > 0
+        return part.without(columns, bodies=bodies) if columns or bodies else part
 
 
 def _omitted(request: Request) -> frozenset[str]:
