@@ -122,7 +122,7 @@ class LinkSession:
             try:
                 body = self._open.decrypt(_NONCE.pack(0, self._opened), sealed, head)
             except InvalidTag:
-                raise RemoteProtocolError("link-forged", "a record does not fit the cluster's secret") from None
+                raise RemoteProtocolError("link-forged", self._why_forged()) from None
         self._opened += 1
         if len(body) < _BODY.size:
             raise RemoteProtocolError("bad-record", f"record of {len(body)} bytes")
@@ -131,6 +131,11 @@ class LinkSession:
         if zero or payload_at > len(body):
             raise RemoteProtocolError("bad-record", f"message of {message_bytes:,} bytes in a record of {len(body):,}")
         return Record(service, body[_BODY.size : payload_at], body[payload_at:])
+
+    def _why_forged(self) -> str:
+        if self.is_proven or self.peer is None:
+            return "a record was changed on its way"
+        return f"it calls itself {self.peer.name!r} and has another secret: compare cluster.secret here and there"
 
     def _greet(self) -> bool:
         """Whether the peer's greeting is complete."""
@@ -142,7 +147,7 @@ class LinkSession:
         if version != LINK_VERSION:
             raise RemoteProtocolError("bad-link-version", f"link version {version}: this node speaks {LINK_VERSION}")
         if cluster != self._identity.cluster:
-            raise RemoteProtocolError("other-cluster", "the peer belongs to another cluster")
+            raise RemoteProtocolError("other-cluster", "it belongs to another cluster: compare cluster.name")
         size = _GREETING.size + name_bytes
         if len(self._input) < size:
             return False

@@ -2,6 +2,7 @@
 
 Each finds its way to whom it concerns: a copy of a group, the front, group services, the desk. Nothing is decided.
 """
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from angarium.node.cluster.node import ClusterNode
 
 _log = logging.getLogger("angarium")
+_REFUSED_EVERY_S = 30.0
+_REFUSED_MAX = 100  # different reasons that are remembered
 
 
 class Hearing:
@@ -24,6 +27,7 @@ class Hearing:
         self._hosting = node.hosting
         self._replicas = node.replicas
         self._front = node.front
+        self._refused: dict[str, float] = {}  # reasons, and when each is told again
 
     def told(self, event: bus.BusEvent) -> None:
         match event:
@@ -53,7 +57,16 @@ class Hearing:
                 for replica in self._replicas.values():
                     replica.client_manager_stalled(node, blocked)
             case bus.PeerRefused(reason):
-                _log.warning("peer-refused: %s", reason)
+                self._peer_refused(reason)
+
+    def _peer_refused(self, reason: str) -> None:
+        """It dials again and again: the same is told once in a while."""
+        now = asyncio.get_running_loop().time()
+        if self._refused.get(reason, 0.0) <= now:
+            if len(self._refused) >= _REFUSED_MAX:
+                self._refused.clear()
+            self._refused[reason] = now + _REFUSED_EVERY_S
+            _log.warning("peer-refused: %s", reason)
 
     def _delivered(self, channel: int, sender: bytes, number: int, messages: list[bytes]) -> None:
         name = self._nodes.name_of(sender)
