@@ -132,7 +132,7 @@ def test_an_interface_that_is_down_for_a_while(network: Network) -> None:
 
 
 def test_an_interface_that_is_taken_out_and_another_put_in(network: Network) -> None:
-    sender, left, right = network.start(bus={"evict_after_s": 2.0})
+    sender, left, right = network.start(bus={"evict_after_s": 3.0})
     network.hosts.pull_out(2)
     sender.ask("send", channel=1, count=20_000, size=1_000)
     wait_until(all_at([left], sender, 20_001), "the others go on", seconds_max=20.0)

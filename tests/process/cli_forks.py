@@ -7,6 +7,7 @@ exit code. It ends with whoever has started it.
 import atexit
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -24,7 +25,7 @@ def run_forked(
     arguments: tuple[str, ...], stdin: bytes, environment: dict[str, str], timeout_s: float
 ) -> "subprocess.CompletedProcess[bytes]":
     given, out, errors = os.pipe(), os.pipe(), os.pipe()
-    near, far = socket.socketpair()
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     giving = FileIO(given[1], "w")
     with near, giving, FileIO(out[0]) as output, FileIO(errors[0]) as complaints:
         try:
@@ -36,14 +37,24 @@ def run_forked(
         with ThreadPoolExecutor(3) as pool:
             reading = [pool.submit(file.readall) for file in (output, complaints)]
             pool.submit(_give, giving, stdin)
-            near.settimeout(timeout_s)
-            try:
-                code = near.recv(16)
-            except TimeoutError:
-                raise subprocess.TimeoutExpired(["angarium", *arguments], timeout_s) from None
-            assert code, f"{arguments}: the process that forks has ended"
+            code = _exit_code(near, arguments, timeout_s)
             said, complained = (each.result() for each in reading)
-    return subprocess.CompletedProcess(["angarium", *arguments], int(code), said, complained)
+    return subprocess.CompletedProcess(["angarium", *arguments], code, said, complained)
+
+
+def _exit_code(answers: socket.socket, arguments: tuple[str, ...], timeout_s: float) -> int:
+    """Its process id comes first, so that one that does not end can be ended."""
+    told = {}
+    for what in ("process id", "exit code"):
+        answers.settimeout(timeout_s)
+        try:
+            told[what] = answers.recv(16)
+        except TimeoutError:
+            if "process id" in told:
+                os.kill(int(told["process id"]), signal.SIGKILL)
+            raise subprocess.TimeoutExpired(["angarium", *arguments], timeout_s) from None
+        assert told[what], f"{arguments}: the process that forks has ended"
+    return int(told["exit code"])
 
 
 def _give(file: FileIO, data: bytes) -> None:
@@ -96,6 +107,7 @@ def _wait_for(request: bytes, descriptors: list[int]) -> None:
         _become(json.loads(request), streams)
     for stream in streams:
         os.close(stream)
+    os.write(answer, str(child).encode())
     _, status = os.waitpid(child, 0)
     os.write(answer, str(os.waitstatus_to_exitcode(status)).encode())
     os._exit(0)

@@ -13,7 +13,7 @@ import angarium
 from angarium.admin.commands import Commands, Composite
 from tests.process.cli_node import environment
 from tests.process.cluster_processes import Cluster, running_cluster
-from tests.process.process_broker import WAIT_S
+from tests.process.process_broker import WAIT_S, until_async
 
 GRACE = "destination.resume_grace_s"
 
@@ -28,6 +28,11 @@ def command(cluster: Cluster, *arguments: str) -> "subprocess.CompletedProcess[s
 async def run(cluster: Cluster, name: str, arguments: dict[str, Any] | None = None) -> Composite:
     async with angarium.connect(cluster.addresses) as connection:
         return await Commands(connection).run(name, arguments)
+
+
+def _written(file: Path) -> list[str]:
+    """A thread writes it: an event may be heard of before it is there."""
+    return [json.dumps(json.loads(line)) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 def acquired(cluster: Cluster, name: str) -> str:
@@ -112,7 +117,7 @@ def test_the_promotion_after_a_primary_was_killed_is_told_on_the_log(tmp_path: P
                 (left,) = [event for event in seen if event["code"] == "left"]
                 assert left["text"].startswith(f"node {primary};"), "told once, by the leader"
                 file = cluster[promoted["node"]].config.parent / "events.jsonl"
-                assert promoted in [json.loads(line) for line in file.read_text().splitlines()]
+                await until_async(lambda: json.dumps(promoted) in _written(file), f"{promoted} is in its file")
 
         asyncio.run(watch())
         shown = command(cluster, "log", "--json")
