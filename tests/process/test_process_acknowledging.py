@@ -11,6 +11,7 @@ import angarium
 from angarium.client.acknowledging import Acknowledge
 from tests.process import process_drain
 from tests.process.process_broker import Broker, running
+from tests.process.process_traffic import PATIENT
 
 _numbers = count()
 
@@ -99,7 +100,7 @@ def test_recovery_across_the_brokers_death(tmp_path_factory: pytest.TempPathFact
                 session.acknowledge()
             assert await left(connection, name) == []
 
-    with running(tmp_path_factory.mktemp("recovery")) as broker:
+    with running(tmp_path_factory.mktemp("recovery"), PATIENT) as broker:
         asyncio.run(run(broker))
 
 

@@ -12,7 +12,7 @@ from tests.process.process_broker import MIB, WAIT_S, Broker, running, until_asy
 from tests.process.process_drain import drain
 from tests.process.process_ledger import Inbox, assert_same, body_of
 from tests.process.process_proxy import Proxy
-from tests.process.process_traffic import EAGER
+from tests.process.process_traffic import EAGER, PATIENT
 from tests.process.process_wire import RawClient, batch
 
 _FLOOD = 6_000  # frames
@@ -122,7 +122,7 @@ def test_a_passing_subscriber_gets_no_older_messages_after_a_restart(tmp_path: P
             assert message is not None and message.body == b"new"
             assert await passing.receive(timeout_s=0.2) is None
 
-    with running(tmp_path) as broker:
+    with running(tmp_path, PATIENT) as broker:
         asyncio.run(run())
 
 

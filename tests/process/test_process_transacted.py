@@ -9,6 +9,7 @@ import pytest
 import angarium
 from tests.process import process_drain
 from tests.process.process_broker import Broker, running
+from tests.process.process_traffic import PATIENT
 
 _numbers = count()
 
@@ -128,5 +129,5 @@ def test_moving_while_the_broker_dies_again_and_again(tmp_path_factory: pytest.T
             assert await left(connection, target) == numbered(0, messages)
             assert await left(connection, source) == []
 
-    with running(tmp_path_factory.mktemp("dying")) as broker:
+    with running(tmp_path_factory.mktemp("dying"), PATIENT) as broker:
         asyncio.run(run(broker))
