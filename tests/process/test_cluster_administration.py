@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,20 @@ async def run(cluster: Cluster, name: str, arguments: dict[str, Any] | None = No
         return await Commands(connection).run(name, arguments)
 
 
+def run_until(cluster: Cluster, missing: set[str], name: str, arguments: dict[str, Any] | None = None) -> Composite:
+    """Until those do not answer, and all others do: on a busy machine one may be late, and is named as well."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        found = asyncio.run(run(cluster, name, arguments))
+        if {each.node for each in found.missing} == missing:
+            return found
+        assert time.monotonic() < deadline, found
+
+
+def until_all_but(cluster: Cluster, node: str) -> None:
+    run_until(cluster, {node}, "node.status")
+
+
 def _written(file: Path) -> list[str]:
     """A thread writes it: an event may be heard of before it is there."""
     return [json.dumps(json.loads(line)) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
@@ -42,19 +57,20 @@ def acquired(cluster: Cluster, name: str) -> str:
 
 def test_a_composite_reply_names_those_who_do_not_answer(tmp_path: Path) -> None:
     with running_cluster(tmp_path, client_managers=1, copies=3) as cluster:
-        whole = asyncio.run(run(cluster, "node.status"))
+        whole = run_until(cluster, set(), "node.status")
         assert (whole.expected, whole.answered, whole.missing) == (4, 4, [])
         processes = {reply.node: reply.result["pid"] for reply in whole.replies}
         assert processes == {node.name: node.process.pid for node in cluster.local.nodes if node.process}
 
         cluster.signal("a3", signal.SIGSTOP)
-        paused = asyncio.run(run(cluster, "node.status"))
+        paused = run_until(cluster, {"a3"}, "node.status")
         assert (paused.expected, paused.answered) == (4, 3)
         ((node, reason),) = [(missing.node, missing.reason) for missing in paused.missing]
         assert node == "a3" and reason.startswith(("timed out", "gone"))
         cluster.signal("a3", signal.SIGCONT)
 
         cluster.kill("a3")
+        until_all_but(cluster, "a3")
         done = command(cluster, "admin", "node.status", "--json")
         assert done.returncode == 1 and "3 of 4 nodes answered; not a3 (" in done.stderr
         assert [missing["node"] for missing in json.loads(done.stdout)["missing"]] == ["a3"]
@@ -65,6 +81,7 @@ def test_a_composite_reply_names_those_who_do_not_answer(tmp_path: Path) -> None
 
 def test_a_setting_is_spread_kept_and_fetched_by_a_node_that_was_away(tmp_path: Path) -> None:
     with running_cluster(tmp_path, client_managers=1, copies=3) as cluster:
+        run_until(cluster, set(), "node.status")
         done = command(cluster, "config", "set", GRACE, "11")
         assert done.returncode == 0, done.stderr
         assert [line.split() for line in done.stdout.splitlines()[1:]] == [
@@ -73,19 +90,21 @@ def test_a_setting_is_spread_kept_and_fetched_by_a_node_that_was_away(tmp_path: 
         assert all("11.0" in acquired(cluster, name) for name in ("a1", "a2", "a3", "cm1"))
 
         cluster.kill("a3")
+        until_all_but(cluster, "a3")
         away = command(cluster, "config", "set", GRACE, "12")
         assert away.returncode == 1 and "3 of 4 nodes answered; not a3" in away.stderr
         assert command(cluster, "config", "set", "session.links_max", "500").returncode == 1
         assert "11.0" in acquired(cluster, "a3")
         cluster.start("a3")
         asyncio.run(cluster.until_in_sync("a", 3))
-        everywhere = asyncio.run(run(cluster, "config.get", {"acquirable": True}))
+        run_until(cluster, set(), "config.applied", {"version": 3})
+        everywhere = run_until(cluster, set(), "config.get", {"acquirable": True})
         assert everywhere.is_whole
         for reply in everywhere.replies:
             values = {each["key"]: (each["value"], each["source"]) for each in reply.result["values"]}
             assert values[GRACE] == (12.0, "cluster version 2"), reply.node
             assert values["session.links_max"] == (500, "cluster version 3"), reply.node
-        settled = asyncio.run(run(cluster, "config.applied", {"version": 3}))
+        settled = run_until(cluster, set(), "config.applied", {"version": 3})
         assert {reply.result["saved_version"] for reply in settled.replies} == {3}
         assert "12.0" in acquired(cluster, "a3")
         refused = command(cluster, "config", "set", GRACE, "soon")
@@ -93,6 +112,7 @@ def test_a_setting_is_spread_kept_and_fetched_by_a_node_that_was_away(tmp_path: 
 
 
 def test_the_promotion_after_a_primary_was_killed_is_told_on_the_log(tmp_path: Path) -> None:
+    primaries: list[str] = []  # killed
     with running_cluster(tmp_path, client_managers=1, copies=3) as cluster:
 
         async def watch() -> None:
@@ -104,22 +124,26 @@ def test_the_promotion_after_a_primary_was_killed_is_told_on_the_log(tmp_path: P
                 await consumer.opened()
                 primary = await cluster.primary_of("a")
                 cluster.kill(primary)
-                seen: list[dict[str, Any]] = []
-                while not {"promoted", "left"} <= {event["code"] for event in seen}:
+                primaries.append(primary)
+                seen: dict[str, list[dict[str, Any]]] = {"promoted": [], "left": []}
+                while not all(seen.values()):
                     message = await consumer.receive(WAIT_S)
-                    assert message is not None, [event["code"] for event in seen]
+                    assert message is not None, seen
                     event = json.loads(message.body)
-                    # The log is off the message path: that the killed one was promoted may be told only now.
-                    if (event["node"], event["code"]) != (primary, "promoted"):
-                        seen.append(event)
-                (promoted,) = [event for event in seen if event["code"] == "promoted"]
-                assert promoted["node"] in {"a1", "a2", "a3"} - {primary} and "group 'a'" in promoted["text"]
-                (left,) = [event for event in seen if event["code"] == "left"]
-                assert left["text"].startswith(f"node {primary};"), "told once, by the leader"
+                    # The log is off the message path: that the killed one was promoted may be told only now; and on a
+                    # busy machine another one may be missed for a moment.
+                    if event["code"] == "promoted" and event["node"] != primary:
+                        seen["promoted"].append(event)
+                    if event["code"] == "left" and event["text"].startswith(f"node {primary};"):
+                        seen["left"].append(event)
+                promoted = seen["promoted"][0]
+                assert promoted["node"] in {"a1", "a2", "a3"} and "group 'a'" in promoted["text"]
+                assert len(seen["left"]) == 1, "told once, by the leader"
                 file = cluster[promoted["node"]].config.parent / "events.jsonl"
                 await until_async(lambda: json.dumps(promoted) in _written(file), f"{promoted} is in its file")
 
         asyncio.run(watch())
+        until_all_but(cluster, primaries[0])
         shown = command(cluster, "log", "--json")
         assert shown.returncode == 1 and "3 of 4 nodes answered" in shown.stderr
         codes = {(event["node"], event["code"]) for event in map(json.loads, shown.stdout.splitlines())}
@@ -129,6 +153,5 @@ def test_the_promotion_after_a_primary_was_killed_is_told_on_the_log(tmp_path: P
 def test_commands_work_while_no_message_manager_does(tmp_path: Path) -> None:
     with running_cluster(tmp_path, client_managers=1, copies=1) as cluster:
         cluster.kill("a1")
-        composite = asyncio.run(run(cluster, "node.status"))
+        composite = run_until(cluster, {"a1"}, "node.status")
         assert (composite.expected, composite.answered) == (2, 1)
-        assert composite.missing[0].node == "a1"
