@@ -2,9 +2,10 @@
 
 Settings travel as environment variables: `running(path, {"session.heartbeat_s": 0.3})`. Standard error goes to a file,
 so that a test can look for log lines. Ports come from below the range that the system hands out by itself, and from a
-part of it that no other worker of the run draws from: a broker that was killed finds its port free again.
+part that no other process of tests draws from: a broker that was killed finds its port free again.
 """
 import asyncio
+import fcntl
 import os
 import random
 import selectors
@@ -13,10 +14,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -28,7 +31,8 @@ POLL_S = 0.01
 MIB = 1 << 20
 # Small segments: quick to create, and full often enough that checkpoints run in every test.
 SEGMENT_BYTES = 4 * MIB
-_PORTS, _PORT_PARTS = range(10_000, 32_000), 16
+_PORTS, _PORTS_OF_ONE = range(10_000, 32_000), 100
+_ports_given = 0  # since the first of ours was
 
 Settings = Mapping[str, object]  # by "table.key"; None leaves the broker's own default
 
@@ -43,14 +47,34 @@ def environment(settings: Settings = MappingProxyType({})) -> dict[str, str]:
 
 
 def free_port(count: int = 1) -> int:
-    """The first of so many in a row that nobody listens at."""
-    chance = random.SystemRandom()
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _PORT_PARTS
-    first = _PORTS.start + worker * (len(_PORTS) // _PORT_PARTS)
-    while True:
-        port = first + chance.randrange(len(_PORTS) // _PORT_PARTS - count)
+    """The first of so many in a row that nobody listens at; all others come first before one comes again."""
+    global _ports_given
+    ports = _own_ports()
+    for _ in range(len(ports)):
+        if _ports_given + count > len(ports):
+            _ports_given = 0
+        port = ports[_ports_given]
+        _ports_given += count
         if all(map(_is_free, range(port, port + count))):
             return port
+    raise AssertionError(f"none of {ports} is free")
+
+
+@cache
+def _own_ports() -> range:
+    """Those that this process alone draws from, as long as it runs, of all that run tests on this machine."""
+    blocks = list(range(_PORTS.start, _PORTS.stop, _PORTS_OF_ONE))
+    random.SystemRandom().shuffle(blocks)
+    for first in blocks:
+        with suppress(OSError):
+            lock = os.open(Path(tempfile.gettempdir()) / f"angarium-test-ports-{first}", os.O_CREAT | os.O_RDWR, 0o666)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(lock)
+                raise
+            return range(first, first + _PORTS_OF_ONE)
+    raise AssertionError(f"others have all {len(blocks)} blocks of ports")
 
 
 def _is_free(port: int) -> bool:

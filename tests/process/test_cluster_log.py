@@ -20,7 +20,7 @@ def test_a_log_is_read_while_its_primary_is_paused_and_after_it_is_replaced(tmp_
         async with angarium.connect(cluster.addresses) as connection, connection.session() as session:
             await connection.request("destination.create", {"name": "q", "kind": "queue", "retain_s": 3_600})
             for body in sent:
-                await session.send("q", body)
+                session.send("q", body)
             await session.flush()
             async with session.consume("q") as consumer:
                 for _ in sent:

@@ -43,7 +43,7 @@ def test_two_readers_and_live_traffic_do_not_disturb_each_other(tmp_path: Path) 
     async def scenario(address: str) -> None:
         async with angarium.connect(address) as connection, connection.session() as session:
             for number in range(COUNT):
-                await session.send("q", b"%d" % number, properties={"n": number})
+                session.send("q", b"%d" % number, properties={"n": number})
             await session.flush()
             log = connection.log("q")
             (lane,) = (await log.describe()).lanes
