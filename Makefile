@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help up test soak demo bench simulate lint unit spark
+.PHONY: help up test soak demo bench simulate lint unit spark spark-standalone
 
 help:            ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s "$$(printf '\t')"
@@ -51,6 +51,10 @@ $(VENV)/java: $(VENV)/runtime
 
 spark: $(VENV)/dev $(VENV)/java   ## Spark against a real broker, in one session
 	$(BIN)/pytest tests/spark -m 'not soak'
+
+SOURCE_AND_SINK := tests/spark/test_spark_batch.py tests/spark/test_spark_stream.py tests/spark/test_spark_write.py
+spark-standalone: $(VENV)/dev $(VENV)/java ## the same tests of source and sink, on a master and two workers of Spark
+	ANGARIUM_SPARK=standalone $(BIN)/pytest $(SOURCE_AND_SINK)
 
 soak: $(VENV)/dev $(VENV)/java    ## the long tests: Spark's processes killed at every stage of a write, the whole demonstration
 	$(BIN)/pytest -m soak tests

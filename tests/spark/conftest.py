@@ -1,4 +1,9 @@
-"""One Spark session and one broker for all tests of this directory: each takes long to start."""
+"""One Spark session and one broker for all tests of this directory: each takes long to start.
+
+The session is `local[2]`; with ANGARIUM_SPARK=standalone it is one of a master, two workers and their executors, all
+processes of their own (`make spark-standalone`).
+"""
+import contextlib
 import os
 import shutil
 import sys
@@ -10,20 +15,30 @@ from pyspark.sql import SparkSession
 
 from tests.process.process_broker import Broker, running
 from tests.spark.spark_messages import Orders
+from tests.spark.spark_standalone import standalone
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("Spark needs Java 17 or later, and there is none: install openjdk-17-jre-headless")
     os.environ["PYSPARK_PYTHON"] = sys.executable  # workers have to be of the same environment
+    with contextlib.ExitStack() as started:
+        kind = os.environ.get("ANGARIUM_SPARK", "local")
+        assert kind in ("local", "standalone"), f"ANGARIUM_SPARK is {kind!r}; it is local or standalone"
+        yield "local[2]" if kind == "local" else started.enter_context(standalone(tmp_path_factory.mktemp("spark")))
+
+
+@pytest.fixture(scope="session")
+def spark(spark_master: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     warehouse = tmp_path_factory.mktemp("warehouse")
     session = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(spark_master)
         .appName("angarium-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.task.maxFailures", "1")  # as where the master is local
         .config("spark.driver.memory", "1g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.warehouse.dir", str(warehouse))
