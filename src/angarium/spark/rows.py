@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from angarium.client.buffer import Limits
 from angarium.client.fields import TEXT, make_options
 from angarium.core.client.gathered import BATCH_COST_MAX, MESSAGE_COST, Gathered, Options
+from angarium.core.destination import bad_rows
 from angarium.core.errors import ConfigError, Rejected
 from angarium.core.names import DEAD_MESSAGE_QUEUE, NAME_CHARACTERS_MAX, check_name
 from angarium.spark.columns import ALL_COLUMNS
@@ -48,8 +48,6 @@ _IGNORED = tuple(name for name in ALL_COLUMNS if name not in _TYPES)  # a broker
 _FIELDS = {name: name for name in _TYPES if name not in ("body", "destination", "expiration", "content")}
 _FIELDS["group_id"] = "group"
 _CONTENTS = ("text", "map", "stream", "plain")
-_DETAIL_CHARACTERS_MAX = 1_000
-_encode = msgspec.msgpack.Encoder().encode
 
 
 def check_columns(columns: Sequence[tuple[str, str]], options: SinkOptions) -> None:
@@ -125,14 +123,14 @@ class RowReader:
         (row,) = rows.to_pylist()
         body = row["body"] or b""
         now_ms = int(time.time() * 1000)
-        letter = {
-            "destination": self._options.destination or str(row.get("destination"))[:NAME_CHARACTERS_MAX],
-            "subscription": "", "position": 0, "reason": "bad-row", "deliveries": 0, "died_ms": now_ms, "expiry_ms": 0,
-            "detail": bad.reason[:_DETAIL_CHARACTERS_MAX],
-        }  # fmt: skip
+        letter = bad_rows.RowLetter(
+            destination=self._options.destination or str(row.get("destination"))[:NAME_CHARACTERS_MAX],
+            died_ms=now_ms,
+            detail=bad.reason[:bad_rows.DETAIL_CHARACTERS_MAX],
+        )
         gathered = Gathered(now_ms)
         fitting = (body.encode() if isinstance(body, str) else body)[: self._limits.body_bytes_max]
-        gathered.append(fitting, Options(headers=_encode({"dead_letter": letter})))
+        gathered.append(fitting, Options(headers=bad_rows.encoded(letter)))
         return gathered
 
     # -- destinations ------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
+from angarium.core.destination import bad_rows
 from angarium.core.destination.events import Command, DelayedRead, ReadDelayed, ToSession
 from angarium.core.destination.pending import PendingDelayed, PendingWrite
 from angarium.core.destination.producers import Producer
@@ -29,6 +30,7 @@ from angarium.core.destination.staged_parts import (
 )
 from angarium.core.destination.state import DestinationState
 from angarium.core.errors import Rejected
+from angarium.core.names import DEAD_MESSAGE_QUEUE
 from angarium.core.report import Level, Report
 from angarium.core.storage import Operation, Put, Table
 from angarium.core.wire.batch import Batch
@@ -88,6 +90,8 @@ class Staging:
             return "stage-refused", f"{name!r}: a message whose body is a stream cannot be staged"
         if any(identity in commit.moving for commit in self._row):
             return "stage-refused", f"{name!r}: the part is committed; stage more as another one"
+        if name == DEAD_MESSAGE_QUEUE and (wrong := bad_rows.refusal(batch)):
+            return "stage-refused", f"{name!r}: {wrong}"
         limit = self._state.settings.staged_parts_max
         if identity not in self.parts and len(self.parts) >= limit:
             reason = f"{name!r} has {limit:,} parts staged, as many as staged_parts_max allows"
