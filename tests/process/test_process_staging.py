@@ -9,6 +9,7 @@ from angarium.client.staging import StagedPart
 from angarium.core.client.gathered import Gathered
 from angarium.core.errors import Rejected
 from tests.process.process_broker import Broker, running, until
+from tests.process.stage_proxy import Moment, StageProxy
 
 BATCHES, ROWS = 20, 500
 
@@ -60,6 +61,23 @@ def test_batches_are_published_once_while_the_broker_is_killed(tmp_path: Path) -
         assert published(connection) == expected(BATCHES)
         described = connection.request("destination.describe", {"name": "q"}).result
         assert (described["staged"], described["staged_dropped"]) == (0, 0)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("moment", Moment)
+def test_a_batch_is_published_once_when_the_broker_is_killed_inside_it(tmp_path: Path, moment: Moment) -> None:
+    with running(tmp_path) as broker:
+
+        def kill() -> None:
+            broker.kill()
+            broker.start()
+
+        with StageProxy(broker.address, moment, kill) as proxy, blocking.connect(proxy.address) as connection:
+            for batch in range(3):
+                connection.commit_stage("query", batch, staged(connection, batch))
+            assert proxy.has_struck.is_set()
+            assert proxy.commits_held == (moment is not Moment.STAGING)
+            assert published(connection) == expected(3)
 
 
 def test_what_is_abandoned_or_not_committed_in_time_is_gone(tmp_path: Path) -> None:

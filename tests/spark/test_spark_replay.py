@@ -1,6 +1,8 @@
 """Goal: a replay brings back what was archived, as it was, once, wherever it was ended."""
 import time
 from collections import Counter
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from angarium.cli.commands import app
+from angarium.client import blocking
 from angarium.core.errors import ConfigError, Rejected
 from angarium.spark.pipelines import manifest
 from angarium.spark.pipelines import replay as pipeline
@@ -61,30 +64,62 @@ def test_messages_come_back_as_they_were(spark: SparkSession, orders: Orders) ->
             assert getattr(one, what) == getattr(other, what), what
 
 
+def ending(real: Callable[..., None], times: int, *, is_done: bool) -> Callable[..., None]:
+    """The run ends there when it is called for that time, before or after it is done."""
+    calls = count(1)
+
+    def mutant(*arguments: Any) -> None:
+        is_last = next(calls) == times
+        if is_last and not is_done:
+            raise Ended
+        real(*arguments)
+        if is_last:
+            raise Ended
+
+    return mutant
+
+
 @pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(
+    ("where", "is_done"), [("note", False), ("note", True), ("commit", True)],
+    ids=["staged", "noted", "committed"],
+)  # fmt: skip
 def test_a_replay_that_is_ended_sends_nothing_twice(
-    spark: SparkSession, orders: Orders, monkeypatch: pytest.MonkeyPatch, times: int
+    spark: SparkSession, orders: Orders, monkeypatch: pytest.MonkeyPatch, where: str, is_done: bool, times: int
 ) -> None:
+    """Also if it goes on in chunks of another size, with more in the archive."""
     name, copy = orders.create("a"), orders.create("copy")
     sent = orders.send("a", 1_500)
     archived(spark, orders, name)
     monkeypatch.setattr(pipeline, "CHUNK", 400)
-    real, left = manifest.write_whole, [times]
-
-    def ending(*arguments: Any) -> None:
-        left[0] -= 1
-        if left[0] == 0:
-            raise Ended  # all of it is sent, and nothing noted
-        real(*arguments)
-
     with monkeypatch.context() as patched:
-        patched.setattr(pipeline, "write_whole", ending)
+        if where == "note":
+            patched.setattr(pipeline, "write_whole", ending(manifest.write_whole, times, is_done=is_done))
+        else:
+            commit = ending(blocking.Connection.commit_stage, times, is_done=is_done)
+            patched.setattr(blocking.Connection, "commit_stage", commit)
         with pytest.raises(Ended):
             run(spark, orders, into=copy)
+    committed = 400 * (times - (where == "note"))
+    assert orders.request("destination.describe", name=copy)["messages"] == committed
+    sent += orders.send("a", 100)
+    archived(spark, orders, name)
+    monkeypatch.setattr(pipeline, "CHUNK", 300)
     run(spark, orders, into=copy)
     assert run(spark, orders, into=copy).sent == {}
     found = [bytes(message.body) for message in received(orders, "copy")]
     assert found == sent, f"{len(found)} messages, {max(Counter(found).values())} of one"
+
+
+def test_replays_of_one_name_from_two_archives_are_not_taken_for_one(spark: SparkSession, orders: Orders) -> None:
+    name, copy = orders.create("a"), orders.create("copy")
+    orders.send("a", 10)
+    root = archived(spark, orders, name)
+    run(spark, orders, into=copy)
+    root.rename(root.with_name("other"))
+    archived(spark, orders, name)
+    assert run(spark, orders, into=copy).sent == {copy: 10}
+    assert orders.request("destination.describe", name=copy)["messages"] == 20
 
 
 def test_it_goes_on_with_what_was_archived_since(spark: SparkSession, orders: Orders) -> None:

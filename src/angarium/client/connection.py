@@ -213,7 +213,7 @@ class Connection:
     def stage(self, query: str, batch: int) -> Stage:
         """For what one task stages, in a session of its own (`client.staging`)."""
         session = self.session()
-        return Stage(session.buffer, self.request, query, batch)
+        return Stage(session.buffer, self.request, session.close, query, batch)
 
     async def commit_stage(self, query: str, batch: int, parts: Sequence[StagedPart]) -> None:
         """See `client.staging.commit_stage`."""

@@ -9,7 +9,7 @@
 A query numbers its batches, ascending. A batch that was committed before is dropped: that is what makes repeating safe,
 whatever of it was done. What is staged and never committed goes after a time (`staged_keep_s` of the broker).
 """
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -32,9 +32,12 @@ class StagedPart(NamedTuple):
 class Stage:
     """Of one task; made by `Connection.stage`. Nothing else is sent in its session."""
 
-    def __init__(self, buffer: SendBuffer, request: Request, query: str, batch: int) -> None:
+    def __init__(
+        self, buffer: SendBuffer, request: Request, close: Callable[[], Awaitable[None]], query: str, batch: int
+    ) -> None:
         self._buffer = buffer
         self._request = request
+        self._close = close  # the session
         self._stage = (query, batch)
         self._outboxes: list[Outbox] = []
 
@@ -49,9 +52,11 @@ class Stage:
             self._buffer.publish(outbox, gathered)
 
     async def finish(self) -> list[StagedPart]:
-        """Wait until all is durable; raises what was refused."""
+        """Wait until all is durable; raises what was refused. Nothing more can be staged here then."""
         await self._buffer.settled()
-        return self._parts()
+        parts = self._parts()
+        await self._close()
+        return parts
 
     def _parts(self) -> list[StagedPart]:
         return [StagedPart(box.destination, box.identity, box.sequence) for box in self._outboxes if box.identity]

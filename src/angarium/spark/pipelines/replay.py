@@ -1,9 +1,10 @@
 """Parquet back into destinations: what an archive has, or some of it, in order, at a rate, once.
 
-A replay has a name, and notes beside the archive how far it is, for each destination and priority, whenever what it
-sent is confirmed. What it sent since it last noted that is sent again after a crash, under the same deduplication
-ids: so it arrives once, as long as nobody else sends `IDS_MARGIN` messages with such ids to the destination meanwhile.
-Run again, it goes on with what was archived since.
+A replay has a name, and notes beside the archive how far it is, for each destination and priority. It stages its
+messages and commits them chunk by chunk, as a job of Spark's sink does (`client.staging`): each chunk under a number,
+which is noted before with where the chunk ends. After a crash the last that was noted is staged and committed again;
+of a destination that has taken it before, nothing of it is published. So every message arrives once. Run again, it goes
+on with what was archived since.
 
 A message keeps its body, properties, priority, type, correlation id, reply-to and group. It gets a new id and time; it
 does not expire, and is not delayed.
@@ -12,15 +13,20 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
-from pyspark.sql import DataFrame, Row, SparkSession
+from msgspec.structs import replace
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from angarium.client import blocking
-from angarium.client.blocking_session import Session
-from angarium.client.fields import MessageFields, decode_body, decode_map, decode_reply_to
+from angarium.client.fields import MessageFields, decode_map, decode_reply_to, make_options
+from angarium.client.staging import StagedPart
+from angarium.core.client.gathered import Gathered
 from angarium.core.destination.selecting import compiled
 from angarium.core.errors import ConfigError, Rejected
 from angarium.core.names import check_name
@@ -33,8 +39,7 @@ from angarium.spark.pipelines.files import locked
 from angarium.spark.pipelines.manifest import ArchivedFile, write_whole
 
 DIRECTORY = "_replays"
-CHUNK = 1_000  # messages between two notes: what a crash makes it send again
-IDS_MARGIN = 8_000  # of the 10,000 deduplication ids that a destination remembers, what others may use meanwhile
+CHUNK = 1_000  # messages of one commit, at most
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 Progress = Callable[[int, int], None]
 
@@ -62,7 +67,14 @@ class ReplaySettings:
 
 class ReplayState(msgspec.Struct, frozen=True, kw_only=True):
     selection: ReplaySelection
+    job: str  # its own name for brokers, so that no other replay of that name is taken for it
     replayed: dict[str, int] = {}  # "identity/lane" -> one past the last position
+    begun: dict[str, int] = {}  # the same, of what was to be committed next; empty: nothing was
+    batch: int = 0  # the number of that commit, or of the next one
+
+    @property
+    def query(self) -> str:
+        return f"replay:{self.job}"
 
 
 @dataclass(slots=True)
@@ -88,11 +100,21 @@ def replay(
         if not chosen:
             raise ConfigError(f"the archive {settings.archive} has nothing of what is asked for")
         _check_destinations(connection, chosen, settings.selection)
-        frame = _left(read_archive(spark, settings.archive, chosen), settings.selection, state).cache()
+        sending = _Sending(connection, settings, state)
+        rows = read_archive(spark, settings.archive, chosen)
+        if state.begun:
+            again = _left(rows, settings.selection, state).where(_before(state.begun)).collect()
+            sending.commit(again)
+        frame = _left(rows, settings.selection, sending.state).cache()
         try:
             total = frame.count()
             progress(0, total)
-            return _send(frame, connection, settings, state, lambda done: progress(done, total))
+            for passed, row in enumerate(frame.toLocalIterator(prefetchPartitions=True), 1):
+                if sending.take(row):
+                    progress(passed, total)
+            result = sending.end()
+            progress(total, total)
+            return result
         finally:
             frame.unpersist()
 
@@ -100,7 +122,7 @@ def replay(
 def _load(directory: Path, selection: ReplaySelection) -> ReplayState:
     path = directory / "state.json"
     if not path.exists():
-        return ReplayState(selection=selection)
+        return ReplayState(selection=selection, job=f"{directory.name}:{uuid4().hex}")
     state = msgspec.json.decode(path.read_bytes(), type=ReplayState)
     if state.selection != selection:
         raise ConfigError(f"the replay {directory.name!r} was begun with another selection; choose another --name")
@@ -138,9 +160,7 @@ def _left(frame: DataFrame, selection: ReplaySelection, state: ReplayState) -> D
     if selection.position_to is not None:
         conditions.append(f.col("position") < selection.position_to)
     for key, following in state.replayed.items():
-        identity, lane = map(int, key.split("/"))
-        mine = (f.col("identity") == identity) & (f.shiftright("position", LANE_BITS) == lane)
-        conditions.append(~mine | (f.col("position") >= following))
+        conditions.append(~_in_lane(key) | (f.col("position") >= following))
     for condition in conditions:
         frame = frame.where(condition)
     wanted = ("destination", "identity", "position", "timestamp", "message_id", "priority", "headers_packed",
@@ -148,45 +168,87 @@ def _left(frame: DataFrame, selection: ReplaySelection, state: ReplayState) -> D
     return frame.select(*wanted, f.unix_millis("timestamp").alias("timestamp_ms")).orderBy("identity", "position")
 
 
-def _send(
-    frame: DataFrame,
-    connection: blocking.Connection,
-    settings: ReplaySettings,
-    state: ReplayState,
-    progress: Callable[[int], None],
-) -> ReplayResult:
-    result = ReplayResult(state=state)
-    session = connection.session()
-    began, passed = time.monotonic(), 0
-    chunk: list[Row] = []
+def _in_lane(key: str) -> Column:
+    identity, lane = map(int, key.split("/"))
+    return (f.col("identity") == identity) & (f.shiftright("position", LANE_BITS) == lane)
 
-    def finish() -> None:
-        """All of the chunk is confirmed: note it."""
-        nonlocal state, chunk
-        session.flush()
-        followings = {f"{row.identity}/{row.position >> LANE_BITS}": row.position + 1 for row in chunk}
-        state = msgspec.structs.replace(state, replayed=state.replayed | followings)
-        path = settings.archive / DIRECTORY / settings.name / "state.json"
-        write_whole(path, msgspec.json.encode(state))
-        result.state, chunk = state, []
 
-    for row in frame.toLocalIterator(prefetchPartitions=True):
-        chunk.append(row)
-        passed += 1
-        if row.body is None:
-            result.bodies_elsewhere += 1
-        elif _selects(settings.selection.selector, row):
-            into = settings.selection.into or row.destination
-            _send_one(session, into, row, settings.name)
-            result.sent[into] = result.sent.get(into, 0) + 1
-            _keep_to(settings.rate, began, sum(result.sent.values()))
-        if len(chunk) >= CHUNK:
-            finish()
-            progress(passed)
-    if chunk:
-        finish()
-    progress(passed)
-    return result
+def _before(followings: dict[str, int]) -> Column:
+    """In one of these lanes, and before where it is followed."""
+    parts = [_in_lane(key) & (f.col("position") < following) for key, following in followings.items()]
+    return reduce(or_, parts)
+
+
+class _Sending:
+    """One run: rows in, staged, noted and committed chunk by chunk."""
+
+    def __init__(self, connection: blocking.Connection, settings: ReplaySettings, state: ReplayState) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._path = settings.archive / DIRECTORY / settings.name / "state.json"
+        self._began = time.monotonic()
+        # Of what is sent at a rate, no more becomes visible at once than there is to be in a second.
+        self._chunk_max = min(CHUNK, max(1, int(settings.rate))) if settings.rate else CHUNK
+        self._chunk: list[Row] = []
+        self._state = state
+        self._result = ReplayResult(state=state)
+
+    @property
+    def state(self) -> ReplayState:
+        return self._state
+
+    def take(self, row: Row) -> bool:
+        """Whether a chunk was committed with it."""
+        self._chunk.append(row)
+        if len(self._chunk) < self._chunk_max:
+            return False
+        self.commit(self._chunk)
+        return True
+
+    def commit(self, rows: list[Row]) -> None:
+        """Under a number that is noted together with which rows it is for, so that it never stands for others."""
+        self._chunk = []
+        followings = {_lane_key(row): row.position + 1 for row in rows}
+        state = self._state
+        parts = self._staged(rows)
+        self._note(replace(state, begun=followings))
+        if parts:
+            self._connection.commit_stage(state.query, state.batch, parts)
+        # That it is done is noted with the next one, or at the end.
+        self._state = replace(state, replayed=state.replayed | followings, batch=state.batch + 1, begun={})
+
+    def end(self) -> ReplayResult:
+        if self._chunk:
+            self.commit(self._chunk)
+        self._note(self._state)
+        self._result.state = self._state
+        return self._result
+
+    def _note(self, state: ReplayState) -> None:
+        write_whole(self._path, msgspec.json.encode(state))
+
+    def _staged(self, rows: list[Row]) -> list[StagedPart]:
+        selection, sent = self._settings.selection, self._result.sent
+        gathered: dict[str, list[Gathered]] = {}
+        for row in rows:
+            if row.body is None:
+                self._result.bodies_elsewhere += 1
+            elif _selects(selection.selector, row):
+                into = selection.into or row.destination
+                _gather(gathered.setdefault(into, []), row)
+                sent[into] = sent.get(into, 0) + 1
+        if not gathered:
+            return []
+        stage = self._connection.stage(self._state.query, self._state.batch)
+        for into, messages in gathered.items():
+            stage.send(into, messages)
+        parts = stage.finish()
+        _keep_to(self._settings.rate, self._began, sum(sent.values()))
+        return parts
+
+
+def _lane_key(row: Row) -> str:
+    return f"{row.identity}/{row.position >> LANE_BITS}"
 
 
 def _keep_to(rate: float, began: float, count: int) -> None:
@@ -196,11 +258,10 @@ def _keep_to(rate: float, began: float, count: int) -> None:
             time.sleep(ahead_s)
 
 
-def _send_one(session: Session, into: str, row: Row, name: str) -> None:
+def _gather(messages: list[Gathered], row: Row) -> None:
     headers = decode_map(bytes(row.headers_packed or b""))
     fields: MessageFields = {
         "priority": row.priority,
-        "deduplication_id": f"replay/{name}/{row.identity:x}/{row.position:x}",
         "correlation_id": headers.get("correlation_id"),
         "reply_to": decode_reply_to(headers),
         "type": headers.get("type"),
@@ -212,7 +273,13 @@ def _send_one(session: Session, into: str, row: Row, name: str) -> None:
         fields["properties"] = decode_map(bytes(row.properties_packed), "properties")
     if headers.get("delivery_mode"):
         fields["delivery_mode"] = "non-persistent"
-    session.send(into, decode_body(bytes(row.body), headers.get("content")), **fields)
+    now_ms = int(time.time() * 1_000)
+    one = Gathered(now_ms)
+    one.append(bytes(row.body), make_options(headers.get("content"), now_ms=now_ms, **fields))
+    if messages and messages[-1].takes(one):
+        messages[-1].extend(one)
+    else:
+        messages.append(one)
 
 
 def _selects(selector: str, row: Row) -> bool:
