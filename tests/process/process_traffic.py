@@ -12,8 +12,8 @@ The guarantees, for sessions that survive:
 """
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 
 import angarium
 from angarium.client.consumer import Consumer
@@ -27,6 +27,7 @@ TOPIC_PRODUCERS = ("gamma",)
 SUBSCRIBERS = ("first", "second")
 IN_FLIGHT_MAX = 3_000
 _BURST = 100  # messages sent at once, then a short pause: some 10,000 a second from each producer
+_PAUSE_S, _LONG_PAUSE_S = 0.005, 0.05
 # Quick to come back, so that a test is: what is tested is what happens then.
 EAGER = angarium.ReconnectPolicy(delay_first_s=0.02, delay_max_s=0.1)
 # Sessions come back in milliseconds here, but a busy machine may take its time to start a broker.
@@ -41,6 +42,7 @@ class Traffic:
         self.workers = [Inbox("worker-0"), Inbox("worker-1")]
         self.subscribers = [Inbox(name) for name in SUBSCRIBERS]
         self._address = address
+        self._pause_s = _PAUSE_S
         self._faults_over = asyncio.Event()
         self._sent_before_fault: dict[str, int] = {}
         self._consumers: list[Consumer] = []
@@ -56,6 +58,15 @@ class Traffic:
     def note_fault(self) -> None:
         """Also called when a connection is lost for whatever reason: a machine that is busy enough is one."""
         self._sent_before_fault = {name: len(bodies) for name, bodies in self.sent.items()}
+
+    @contextmanager
+    def slowly(self) -> Iterator[None]:
+        """Some traffic goes on, and leaves processors to a node that starts."""
+        self._pause_s = _LONG_PAUSE_S
+        try:
+            yield
+        finally:
+            self._pause_s = _PAUSE_S
 
     async def more_confirmed(self, count: int) -> None:
         """Wait until that many more were confirmed than now: the traffic flows."""
@@ -109,7 +120,7 @@ class Traffic:
                 for _ in range(_BURST):
                     sent.append(body_of(name, len(sent)))
                     waiting.append(session.send(destination, sent[-1]))
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(self._pause_s)
                 while waiting and (waiting[0].done or len(waiting) > IN_FLIGHT_MAX):
                     ids.append(await waiting.pop(0))
             for sending in waiting:

@@ -28,8 +28,9 @@ def test_the_primary_is_killed_and_comes_back(tmp_path: Path) -> None:
                 cluster.kill(primary)
                 traffic.note_fault()
                 await traffic.more_confirmed(1_000)
-                cluster.start(primary)
-                await cluster.until_in_sync("a", 3)
+                with traffic.slowly():
+                    cluster.start(primary)
+                    await cluster.until_in_sync("a", 3)
             traffic.note_fault()
 
         _run(cluster, faults)
@@ -44,8 +45,9 @@ def test_a_client_manager_is_killed(tmp_path: Path) -> None:
                 cluster.kill(name)
                 traffic.note_fault()
                 await traffic.more_confirmed(1_000)
-                cluster.start(name)
-                await cluster.until_ready(name)
+                with traffic.slowly():
+                    cluster.start(name)
+                    await cluster.until_ready(name)
             traffic.note_fault()
 
         _run(cluster, faults)

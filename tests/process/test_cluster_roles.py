@@ -76,9 +76,10 @@ def test_every_role_is_stopped_cleanly_and_started_again(tmp_path: Path) -> None
                 assert code == 0, f"{role} {name}: {cluster.log(name)[-2_000:]}"
                 traffic.note_fault()
                 await traffic.more_confirmed(500)
-                cluster.start(name)
-                await cluster.until_ready(name)
-                await cluster.until_in_sync("a", 3)
+                with traffic.slowly():
+                    cluster.start(name)
+                    await cluster.until_ready(name)
+                    await cluster.until_in_sync("a", 3)
             traffic.note_fault()
 
         _run(cluster, faults)

@@ -16,9 +16,10 @@ def test_nodes_that_are_everything_at_once(tmp_path: Path) -> None:
             cluster.kill(primary)
             traffic.note_fault()
             await traffic.more_confirmed(1_000)
-            cluster.start(primary)
-            for group in ("a", "b"):
-                await cluster.until_in_sync(group, 3)
+            with traffic.slowly():
+                cluster.start(primary)
+                for group in ("a", "b"):
+                    await cluster.until_in_sync(group, 3)
             traffic.note_fault()
 
         async def run() -> None:

@@ -45,7 +45,6 @@ def expected(batches: int) -> Counter[bytes]:
     )  # fmt: skip
 
 
-@pytest.mark.timeout(120)
 def test_batches_are_published_once_while_the_broker_is_killed(tmp_path: Path) -> None:
     with running(tmp_path) as broker, blocking.connect(broker.address) as connection:
         for batch in range(BATCHES):
