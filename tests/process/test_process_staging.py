@@ -1,4 +1,5 @@
 """Goal: what a client stages is published by its commit, once, whatever happens to the broker in between."""
+import asyncio
 from collections import Counter
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from angarium import blocking
 from angarium.client.staging import StagedPart
 from angarium.core.client.gathered import Gathered
 from angarium.core.errors import Rejected
+from tests.process.cluster_processes import running_cluster
 from tests.process.process_broker import Broker, running, until
 from tests.process.stage_proxy import Moment, StageProxy
 
@@ -77,6 +79,25 @@ def test_a_batch_is_published_once_when_the_broker_is_killed_inside_it(tmp_path:
             assert proxy.has_struck.is_set()
             assert proxy.commits_held == (moment is not Moment.STAGING)
             assert published(connection) == expected(3)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("moment", Moment)
+def test_a_batch_is_published_once_when_a_primary_is_lost_inside_it(tmp_path: Path, moment: Moment) -> None:
+    """The way is over a client manager, which stays."""
+    with running_cluster(tmp_path) as cluster, blocking.connect(cluster.addresses) as direct:
+        direct.request("destination.create", {"name": "q", "kind": "queue"})
+        group = asyncio.run(cluster.group_of("q"))
+        asyncio.run(cluster.until_in_sync(group, 3))
+        primary = asyncio.run(cluster.primary_of(group))
+        with StageProxy(cluster.addresses[0], moment, lambda: cluster.kill(primary)) as proxy:
+            with blocking.connect(proxy.address) as connection:
+                for batch in range(3):
+                    connection.commit_stage("query", batch, staged(connection, batch))
+            assert proxy.has_struck.is_set()
+            assert proxy.commits_held == (moment is not Moment.STAGING)
+        assert asyncio.run(cluster.primary_of(group)) != primary
+        assert published(direct) == expected(3)
 
 
 def test_what_is_abandoned_or_not_committed_in_time_is_gone(tmp_path: Path) -> None:

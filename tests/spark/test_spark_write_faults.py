@@ -1,13 +1,12 @@
 """Goal: whatever dies while Spark writes, each row is in the broker once.
 
 The JVM is killed inside a batch, before the sink's commit, and between it and Spark's own; a task fails when it has
-staged all, a worker is killed while it writes; brokers are killed and started again, primaries lost.
+staged all, a worker is killed while it writes; brokers are killed and started again, primaries lost: while something
+is on its way to be staged, while a commit is under way, and when it is done and its answer has not arrived.
 """
 import asyncio
 import subprocess
 import sys
-import threading
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -17,12 +16,14 @@ from pyspark.sql import functions as f
 
 from tests.process.cluster_processes import running_cluster
 from tests.process.process_broker import running
+from tests.process.stage_proxy import Moment, StageProxy
 from tests.spark.spark_faulty import KILLS_JVM, OF_TASKS
 from tests.spark.spark_messages import TOO_SLOW, Orders
 from tests.spark.test_spark_write import numbers, rows, write, written
 
 pytestmark = pytest.mark.timeout(900)  # on a machine that does other things, too
 RUNS_MAX = 10
+ROWS = 20_000
 
 
 @pytest.mark.soak
@@ -44,11 +45,14 @@ def test_a_stream_is_written_once_whoever_is_killed(orders: Orders, tmp_path: Pa
     assert orders.request("destination.describe", name=target)["staged_dropped"] == 0
 
 
-def write_until_done(spark: SparkSession, orders: Orders, name: str, count: int, job: str) -> None:
+def write_until_done(
+    spark: SparkSession, orders: Orders, name: str, count: int, job: str, proxy: StageProxy
+) -> None:
     """As a user would: again under the same id, until it succeeds."""
     for patience in reversed(range(5)):
+        frame = rows(spark, count, 4).orderBy(f.rand())
         try:
-            write(rows(spark, count, 4).orderBy(f.rand()), orders, destination=name, jobId=job)
+            write(frame, orders, destination=name, jobId=job, address=proxy.address)
         except Exception:
             if not patience:
                 raise
@@ -56,47 +60,39 @@ def write_until_done(spark: SparkSession, orders: Orders, name: str, count: int,
             return
 
 
-@pytest.mark.parametrize("after_s", [0.5, 1.5])
-def test_a_broker_that_is_killed_meanwhile(spark: SparkSession, tmp_path: Path, after_s: float) -> None:
-    count = 60_000
+def check_struck(proxy: StageProxy, moment: Moment) -> None:
+    """That it was killed with a commit under way, or before any was asked for."""
+    assert proxy.has_struck.is_set()
+    assert proxy.commits_held == (moment is not Moment.STAGING)
+
+
+@pytest.mark.parametrize("moment", Moment)
+def test_a_broker_that_is_killed_inside_a_write(spark: SparkSession, tmp_path: Path, moment: Moment) -> None:
     with running(tmp_path) as broker, Orders(broker.address, "x", tmp_path) as orders:
         name = orders.create()
-        write(rows(spark, 10), orders, destination=orders.create("warm"))
 
-        def kill_and_start() -> None:
-            time.sleep(after_s)
+        def kill() -> None:
             broker.kill()
             broker.start()
 
-        killing = threading.Thread(target=kill_and_start)
-        killing.start()
-        for number in range(3):
-            write_until_done(spark, orders, name, count // 3, f"job {number}")
-        killing.join()
-        assert written(orders, name) == Counter(dict.fromkeys(numbers(count // 3), 3))
+        with StageProxy(broker.address, moment, kill) as proxy:
+            for job in range(2):
+                write_until_done(spark, orders, name, ROWS, f"job {job}", proxy)
+            check_struck(proxy, moment)
+        assert written(orders, name) == Counter(dict.fromkeys(numbers(ROWS), 2))
 
 
-def test_primaries_that_are_lost_while_it_is_staged_and_committed(spark: SparkSession, tmp_path: Path) -> None:
-    count = 20_000
+@pytest.mark.parametrize("moment", Moment)
+def test_a_primary_that_is_lost_inside_a_write(spark: SparkSession, tmp_path: Path, moment: Moment) -> None:
+    """Spark's way is over a client manager, which stays."""
     with running_cluster(tmp_path) as cluster, Orders(",".join(cluster.addresses), "c", tmp_path) as orders:
         name = orders.create()
         group = asyncio.run(cluster.group_of(name))
         asyncio.run(cluster.until_in_sync(group, 3))
-        write(rows(spark, 10), orders, destination=orders.create("warm"))
-
-        def lose_primaries() -> None:
-            for pause_s in (1.0, 3.0):
-                time.sleep(pause_s)
-                primary = asyncio.run(cluster.primary_of(group))
-                cluster.kill(primary)
-                cluster.start(primary)
-                asyncio.run(cluster.until_in_sync(group, 3))
-
-        killing = threading.Thread(target=lose_primaries)
-        killing.start()
-        jobs = 0
-        while killing.is_alive():
-            write_until_done(spark, orders, name, count, f"job {jobs}")
-            jobs += 1
-        killing.join()
-        assert written(orders, name) == Counter(dict.fromkeys(numbers(count), jobs))
+        primary = asyncio.run(cluster.primary_of(group))
+        with StageProxy(cluster.addresses[0], moment, lambda: cluster.kill(primary)) as proxy:
+            for job in range(2):
+                write_until_done(spark, orders, name, ROWS, f"job {job}", proxy)
+            check_struck(proxy, moment)
+        assert asyncio.run(cluster.primary_of(group)) != primary
+        assert written(orders, name) == Counter(dict.fromkeys(numbers(ROWS), 2))
