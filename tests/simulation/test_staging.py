@@ -18,7 +18,7 @@ from tests.simulation.test_cluster import SMALL, TWO_GROUPS
 
 CHUNK = 5
 SEEDS = 30
-FOUND: tuple[int, ...] = ()
+FOUND = (6183,)  # a disk so slow that what was staged was dropped before it could be committed, again and again
 KINDS_TOGETHER = (
     ("kill-primary",), ("move-primary", "client-crash"), ("power-cut-of-all", "cut-client"),
     ("kill-at-a-sync", "pause"),  # a primary that stood still delivered before it heard of its successor

@@ -20,6 +20,7 @@ from angarium.sim.world import World, WorldSettings, draw_settings
 _AT_REST_EVERY_S = 0.1
 _RUNS_FOR_S = 1.0  # before it is called at rest
 _SETTLE_IN_S = 0.5
+_SLOW_SYNC_S = 0.1
 _LIMIT_OF_A_BATCH = 60  # what refuses has to have room for a whole batch
 NAMES = ("sales", "stock", "bills")
 
@@ -152,7 +153,11 @@ class StagingWorld(World):
 
 
 def draw_staging_settings(seed: int) -> WorldSettings:
-    return replace(draw_settings(seed), staged_keep_s=Random(f"{seed} staged_keep_s").choice((2.0, 4.0, 20.0)))
+    settings = draw_settings(seed)
+    # On a disk that writes so little at a time a batch takes longer than some seconds, and would never be committed.
+    is_slow = settings.disk.group_bytes_target == 1 and settings.disk.sync_s_max >= _SLOW_SYNC_S
+    keep_s = Random(f"{seed} staged_keep_s").choice((2.0, 4.0, 20.0))
+    return replace(settings, staged_keep_s=20.0 if is_slow else keep_s)
 
 
 def _draw_options(chance: Random, confirms: tuple[str, ...]) -> dict[str, object]:
