@@ -59,26 +59,32 @@ def throughput(
     system: System, variant: str, *, count: int, body_bytes: int, time_s_max: float, data: Path
 ) -> Throughput:
     with _broker(system, data) as (broker, port):
-        work = asdict(Work(port, variant, count, body_bytes, time_s_max))
-        _prepare(system, work, time_s_max)
-        with (
-            Role("consume", system.name, work, time_s_max=time_s_max) as consumer,
-            Role("produce", system.name, work, time_s_max=time_s_max) as producer,
-        ):
-            consumer.wait_ready()
-            consumer.go()
-            producer.wait_ready()
-            cpu_before_s = cpu_of_all_s(broker.pid)
-            producer.go()
-            ended = float(consumer.result()["ended"])
-            cpu_after_s = cpu_of_all_s(broker.pid)
-            filled = producer.result()
+        work = Work(port, variant, count, body_bytes, time_s_max)
+        _prepare(system, asdict(work), time_s_max)
+        return pass_through(system, broker, work)
+
+
+def pass_through(system: System, broker: Broker, work: Work) -> Throughput:
+    """From one producer to one consumer, through a broker that runs."""
+    given = asdict(work)
+    with (
+        Role("consume", system.name, given, time_s_max=work.time_s_max) as consumer,
+        Role("produce", system.name, given, time_s_max=work.time_s_max) as producer,
+    ):
+        consumer.wait_ready()
+        consumer.go()
+        producer.wait_ready()
+        cpu_before_s = cpu_of_all_s(broker.pid)
+        producer.go()
+        ended = float(consumer.result()["ended"])
+        cpu_after_s = cpu_of_all_s(broker.pid)
+        filled = producer.result()
     elapsed_s = ended - filled["started"]
     return Throughput(
-        system.name, variant, body_bytes, count, elapsed_s,
-        publish_rate=count / (filled["ended"] - filled["started"]),
-        rate=count / elapsed_s,
-        cpu_us=1e6 * (cpu_after_s - cpu_before_s) / count,
+        system.name, work.variant, work.body_bytes, work.count, elapsed_s,
+        publish_rate=work.count / (filled["ended"] - filled["started"]),
+        rate=work.count / elapsed_s,
+        cpu_us=1e6 * (cpu_after_s - cpu_before_s) / work.count,
     )  # fmt: skip
 
 

@@ -105,18 +105,19 @@ def _summary(judged: DataFrame, late: DataFrame) -> list[dict[str, Any]]:
     key = ["destination", "subscription"]
     counted = judged.groupBy(*key).agg(
         f.first("kind").alias("kind"),
-        f.count("*").alias("confirmed"),
-        f.count(f.when(f.col("deliveries") > 0, 1)).alias("delivered"),
-        f.count(f.when(f.col("reason") == "settled", 1)).alias("settled"),
-        f.count(f.when(f.col("reason") == "expired", 1)).alias("expired"),
-        f.count(f.when(f.col("reason").isin(*_DEAD), 1)).alias("dead"),
-        f.count(f.when(f.col("reason").isin(*_PASSED_OVER), 1)).alias("passed_over"),
-        f.count(f.when(f.col("waits"), 1)).alias("unsettled"),
-        *(f.count(f.when(f.col(name), 1)).alias(name) for name in ("lost", "missed", "duplicated", "redelivered")),
+        f.sum("messages").alias("confirmed"),
+        _counted(f.col("deliveries") > 0).alias("delivered"),
+        _counted(f.col("reason") == "settled").alias("settled"),
+        _counted(f.col("reason") == "expired").alias("expired"),
+        _counted(f.col("reason").isin(*_DEAD)).alias("dead"),
+        _counted(f.col("reason").isin(*_PASSED_OVER)).alias("passed_over"),
+        _counted(f.col("waits")).alias("unsettled"),
+        *(_counted(f.col(name)).alias(name) for name in ("lost", "missed", "duplicated", "redelivered")),
         _quantiles(f.col("delivered_ms") - f.col("confirmed_ms"), f.col("has_confirm")).alias("latency_ms"),
         _quantiles(f.col("ended_ms") - f.col("delivered_ms"), f.col("reason") == "settled").alias("held_ms"),
     )
-    out_of_order = {(row.destination, row.subscription): row["count"] for row in late.groupBy(*key).count().collect()}
+    too_late = late.groupBy(*key).agg(f.sum("messages").alias("messages"))
+    out_of_order = {(row.destination, row.subscription): row.messages for row in too_late.collect()}
     found = _dicts(counted.orderBy(*key))
     for row in found:
         row["reordered"] = out_of_order.get((row["destination"], row["subscription"]), 0)
@@ -125,14 +126,20 @@ def _summary(judged: DataFrame, late: DataFrame) -> list[dict[str, Any]]:
 
 def _quantiles(value: Any, condition: Any) -> Any:
     """Half, 99 of 100, all of them took no longer; in milliseconds."""
-    return f.percentile_approx(f.when(condition, value), list(_QUANTILES), 10_000)
+    found = f.percentile(f.when(condition, value), list(_QUANTILES), f.col("messages"))
+    return f.transform(found, lambda each: f.ceil(each))
+
+
+def _counted(condition: Any) -> Any:
+    """How many messages it is true of."""
+    return f.sum(f.when(condition, f.col("messages")).otherwise(0))
 
 
 def _by_consumer(judged: DataFrame) -> DataFrame:
     got = judged.where("consumer IS NOT NULL").groupBy("destination", "subscription", "consumer")
     return got.agg(
-        f.count(f.when(f.col("deliveries") > 0, 1)).alias("delivered"),
-        f.count(f.when(f.col("reason") == "settled", 1)).alias("settled"),
+        _counted(f.col("deliveries") > 0).alias("delivered"),
+        _counted(f.col("reason") == "settled").alias("settled"),
         _quantiles(f.col("delivered_ms") - f.col("confirmed_ms"), f.col("has_confirm")).alias("latency_ms"),
         _quantiles(f.col("ended_ms") - f.col("delivered_ms"), f.col("reason") == "settled").alias("held_ms"),
     ).orderBy("destination", "subscription", f.desc("delivered")).limit(FINDINGS_MAX)  # fmt: skip
@@ -149,8 +156,8 @@ def _findings(judged: DataFrame, late: DataFrame) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     wrong = {"lost": judged.where("lost"), "duplicated": judged.where("duplicated"), "reordered": late}
     for what, frame in wrong.items():
-        rows = frame.select(*columns).orderBy("destination", "subscription", "position").limit(FINDINGS_MAX)
-        found += [{"finding": what, **row} for row in _dicts(rows)]
+        rows = judging.exploded(frame).select(*columns).orderBy("destination", "subscription", "position")
+        found += [{"finding": what, **row} for row in _dicts(rows.limit(FINDINGS_MAX))]
     return found
 
 
@@ -162,16 +169,17 @@ def _over_time(judged: DataFrame) -> list[dict[str, Any]]:
     width_ms = max(1, -(-(ends.high - ends.low + 1) // BUCKETS))
     bucket = (f.floor((f.col("confirmed_ms") - ends.low) / width_ms) * width_ms + ends.low).alias("from_ms")
     rows = judged.where("confirmed_ms IS NOT NULL").groupBy("destination", "subscription", bucket).agg(
-        f.count("*").alias("confirmed"),
-        f.count(f.when(f.col("reason") == "settled", 1)).alias("settled"),
+        f.sum("messages").alias("confirmed"),
+        _counted(f.col("reason") == "settled").alias("settled"),
         _quantiles(f.col("delivered_ms") - f.col("confirmed_ms"), f.col("has_confirm")).alias("latency_ms"),
     )  # fmt: skip
     return [{**row, "width_ms": width_ms} for row in _dicts(rows.orderBy("destination", "subscription", "from_ms"))]
 
 
 def _write(spark: SparkSession, judged: DataFrame, late: DataFrame, result: AuditResult, output: Path) -> None:
-    judged.drop("place").write.mode("overwrite").parquet(str(output / "messages"))
-    late.drop("place").write.mode("overwrite").parquet(str(output / "reordered"))
+    for frame, name in ((judged, "messages"), (late, "reordered")):
+        messages = judging.exploded(frame).drop("place", "low", "high", "messages")
+        messages.write.mode("overwrite").parquet(str(output / name))
     if result.destinations:
         kinds = {"latency_ms": "array<bigint>", "held_ms": "array<bigint>"}
         kinds |= dict.fromkeys(("destination", "subscription", "kind"), "string")

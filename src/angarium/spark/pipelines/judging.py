@@ -1,4 +1,4 @@
-"""What became of every message, by its traces: one row for each message and each subscription that had to get it.
+"""What became of every message, by its traces, and for each subscription that had to get it.
 
     lost         it was confirmed, nothing ended it, and the broker does not have it for the subscription any more
     duplicated   it was delivered after it had been settled, or settled twice; or stored twice under one id
@@ -18,10 +18,10 @@ from pyspark.sql import functions as f
 
 from angarium.core.destination.log import LANE_BITS
 from angarium.core.destination.tracing import Trace
+from angarium.spark.pipelines.folding import BLOCK_BITS, DUE, EVENTS, RUNS, UNKNOWN, WAITS, folded
 from angarium.spark.pipelines.traces import ANEW, DURABLE, SELECTS, TracedState, Traces
 
 _ENDS = (Trace.SETTLED, Trace.ENDED)
-_KEY = ("identity", "subscription", "position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,36 +41,18 @@ def exploded(frame: DataFrame) -> DataFrame:
     return frame.withColumn("position", f.explode(f.sequence("low", f.col("high") - 1)))
 
 
-def lane(position: str = "position") -> Column:
+def lane(position: str) -> Column:
     return f.shiftright(position, LANE_BITS)
 
 
-def confirmed(records: DataFrame) -> DataFrame:
-    """Each message that has a record of it: identity, position, confirmed_ms, producer, sequence, bytes."""
-    found = exploded(of_kind(records, Trace.CONFIRMED))
-    count = f.col("high") - f.col("low")
-    return found.select(
-        "identity",
-        "position",
-        f.col("at_ms").alias("confirmed_ms"),
-        "producer",
-        (f.col("sequence") + f.col("position") - f.col("low")).alias("sequence"),
-        "sent_ms",
-        (f.col("bytes") / count).alias("bytes"),
-    )
-
-
 def expected(spark: SparkSession, traces: Traces) -> DataFrame:
-    """Every message that was confirmed while it was traced: identity, position, and what is known of it."""
-    records = traces.records
-    began = of_kind(records, Trace.BEGUN, Trace.CONFIRMED).groupBy("identity", lane("low").alias("lane"))
+    """The positions of every message that was confirmed while it was traced: identity, lane, low, high."""
+    began = of_kind(traces.records, Trace.BEGUN, Trace.CONFIRMED).groupBy("identity", lane("low").alias("lane"))
     is_anew = (f.col("kind") == int(Trace.BEGUN)) & (f.col("flags").bitwiseAND(ANEW) > 0)
-    begins = began.agg(f.coalesce(f.max(f.when(is_anew, f.col("low"))), f.min("low")).alias("begin"))
+    begins = began.agg(f.coalesce(f.max(f.when(is_anew, f.col("low"))), f.min("low")).alias("low"))
     lanes = [(state.identity, end >> LANE_BITS, end) for state in traces.states for _, end in state.lanes]
-    ends = spark.createDataFrame(lanes, "identity bigint, lane bigint, end bigint")
-    dense = begins.join(f.broadcast(ends), ["identity", "lane"]).where("begin < end")
-    dense = dense.select("identity", f.explode(f.sequence("begin", f.col("end") - 1)).alias("position"))
-    return dense.join(confirmed(records), ["identity", "position"], "left")
+    ends = spark.createDataFrame(lanes, "identity bigint, lane bigint, high bigint")
+    return begins.join(f.broadcast(ends), ["identity", "lane"]).where("low < high")
 
 
 def subscriptions(spark: SparkSession, traces: Traces) -> DataFrame:
@@ -82,12 +64,9 @@ def subscriptions(spark: SparkSession, traces: Traces) -> DataFrame:
         f.max(f.when(came, f.col("flags"))).alias("flags"),
     )
     now = [
-        (state.identity, each.name, each.durable, list(each.until))
-        for state in traces.states
-        for each in state.subscriptions
+        (state.identity, each.name, each.durable) for state in traces.states for each in state.subscriptions
     ]
-    columns = "identity bigint, subscription string, is_durable boolean, until array<bigint>"
-    present = spark.createDataFrame(now, columns)
+    present = spark.createDataFrame(now, "identity bigint, subscription string, is_durable boolean")
     gone = _left_last(records)
     kinds = [(state.identity, state.name, state.kind) for state in traces.states]
     destinations = spark.createDataFrame(kinds, "identity bigint, destination string, kind string")
@@ -105,7 +84,6 @@ def subscriptions(spark: SparkSession, traces: Traces) -> DataFrame:
             f.coalesce("is_durable", flags.bitwiseAND(DURABLE) > 0).alias("is_durable"),
             (flags.bitwiseAND(SELECTS) > 0).alias("selects"),
             (f.col("left_last").isNotNull() & f.col("is_durable").isNull()).alias("has_left"),
-            "until",
         )
     )
 
@@ -123,79 +101,74 @@ def _begins(records: DataFrame) -> DataFrame:
     return came.groupBy("identity", "subscription", lane("low").alias("lane")).agg(f.min("low").alias("subscribed_at"))
 
 
-def _waiting(spark: SparkSession, states: Sequence[TracedState]) -> DataFrame:
-    rows = [
-        (state.identity, each.name, low, high)
-        for state in states
-        for each in state.subscriptions
-        for low, high in each.unsettled
-    ]
-    frame = spark.createDataFrame(rows, "identity bigint, subscription string, low bigint, high bigint")
-    return exploded(frame)
+def _told(spark: SparkSession, states: Sequence[TracedState]) -> DataFrame:
+    """What the broker says it still has, and of what it cannot say."""
+    rows = []
+    for state in states:
+        for each in state.subscriptions:
+            rows += [(state.identity, each.name, low, high, WAITS) for low, high in each.unsettled]
+            ends = {end >> LANE_BITS: end for _, end in state.lanes}
+            unknown = [(at, ends.get(at >> LANE_BITS, at)) for at in each.until]
+            rows += [(state.identity, each.name, at, end, UNKNOWN) for at, end in unknown if at < end]
+    return spark.createDataFrame(rows, "identity bigint, subscription string, low bigint, high bigint, event int")
 
 
 def fates(spark: SparkSession, traces: Traces, period: Period) -> DataFrame:
-    """One row for each message and subscription."""
+    """What became of each message, for each subscription: a row for consecutive ones that the same became of, from
+    `low` to before `high`."""
     records = traces.records
     known = subscriptions(spark, traces).cache()
-    messages = expected(spark, traces)
-    due = messages.join(f.broadcast(known.select("identity", "subscription")), "identity")
-    due = due.withColumn("lane", lane()).join(
+    each = f.broadcast(known.select("identity", "subscription"))
+    due = expected(spark, traces).join(each, "identity").join(
         f.broadcast(_begins(records)), ["identity", "subscription", "lane"], "left"
-    )
-    due = due.where("subscribed_at IS NULL OR position >= subscribed_at")
-    events = (
-        due.select(*_KEY, f.lit(1).alias("due"), "confirmed_ms", "bytes")
-        .unionByName(_happened(records), allowMissingColumns=True)
-        .unionByName(_waiting(spark, traces.states).select(*_KEY, f.lit(1).alias("waits")), allowMissingColumns=True)
-    )
-    judged = _aggregated(events).where("due = 1").join(f.broadcast(known), ["identity", "subscription"])
-    return _in_period(_judged(judged), period)
+    )  # fmt: skip
+    due = due.withColumn("low", f.greatest("low", "subscribed_at")).where("low < high")
+    confirmed = of_kind(records, Trace.CONFIRMED).drop("subscription").join(each, "identity")
+    happened = of_kind(records, Trace.DELIVERED, *_ENDS).withColumn("bytes", f.lit(None))
+    events = _events(due.withColumn("event", f.lit(DUE)))
+    events = events.unionByName(_events(_told(spark, traces.states)))
+    for frame in (confirmed, happened):
+        events = events.unionByName(_events(frame.withColumnsRenamed({"kind": "event", "redelivered": "marked"})))
+    runs = _by_block(events).groupBy("identity", "subscription", "block").applyInArrow(folded, RUNS)
+    return _in_period(_judged(runs.join(f.broadcast(known), ["identity", "subscription"])), period)
 
 
-def _happened(records: DataFrame) -> DataFrame:
-    """Deliveries and ends."""
-    found = exploded(of_kind(records, Trace.DELIVERED, *_ENDS))
-    return found.select(*_KEY, "kind", "place", "at_ms", "consumer", "reason", f.col("redelivered").alias("marked"))
+def _events(frame: DataFrame) -> DataFrame:
+    """With the columns that are folded; those that it does not have are NULL."""
+    columns = []
+    for part in EVENTS.split(", "):
+        name, kind = part.split()
+        value = f.col(name) if name in frame.columns else f.lit(None)
+        if name == "bytes":
+            value = value / (f.col("high") - f.col("low"))  # of each message
+        columns.append(value.cast(kind).alias(name))
+    return frame.select(*columns)
 
 
-def _aggregated(events: DataFrame) -> DataFrame:
-    kind, place = f.col("kind"), f.col("place")
-    is_delivery, is_end = kind == int(Trace.DELIVERED), kind.isin([int(each) for each in _ENDS])
-    is_settlement = kind == int(Trace.SETTLED)
-    first = f.min(f.when(is_delivery, f.struct("place", "at_ms", "consumer", "marked")))
-    last = f.max(f.when(is_end, f.struct("place", "at_ms", "reason", "consumer")))
-    return events.groupBy(*_KEY).agg(
-        f.max("due").alias("due"),
-        f.max("confirmed_ms").alias("confirmed_ms"),
-        f.max("bytes").alias("bytes"),
-        f.count(f.when(is_delivery, 1)).alias("deliveries"),
-        f.count(f.when(is_settlement, 1)).alias("settlements"),
-        f.count(f.when(is_end, 1)).alias("ends"),
-        f.max(f.when(is_delivery, place)).alias("delivered_last"),
-        f.min(f.when(is_settlement, place)).alias("settled_first"),
-        f.max("waits").alias("waits"),
-        first.alias("first"),
-        last.alias("last"),
-    )
+def _by_block(events: DataFrame) -> DataFrame:
+    """Ranges cut where a block ends."""
+    blocks = f.sequence(f.shiftright("low", BLOCK_BITS), f.shiftright(f.col("high") - 1, BLOCK_BITS))
+    cut = events.where("low < high").withColumn("block", f.explode(blocks))
+    begin, end = f.shiftleft("block", BLOCK_BITS), f.shiftleft(f.col("block") + 1, BLOCK_BITS)
+    return cut.withColumns({"low": f.greatest("low", begin), "high": f.least("high", end)})
 
 
-def _judged(found: DataFrame) -> DataFrame:
-    lanes_until = f.filter("until", lambda at: f.shiftright(at, LANE_BITS) == lane())
-    unknown = f.coalesce(f.col("position") >= f.get(lanes_until, 0), f.lit(False))
-    missing = (f.col("ends") == 0) & f.col("waits").isNull() & ~unknown & ~f.col("selects") & ~f.col("has_left")
+def _judged(runs: DataFrame) -> DataFrame:
+    excused = f.col("waits") | f.col("unknown") | f.col("selects") | f.col("has_left")
+    missing = (f.col("ends") == 0) & ~excused
     again = (f.col("delivered_last") > f.col("settled_first")) | (f.col("settlements") > 1)
-    return found.select(
-        *_KEY, "destination", "kind", "deliveries", "bytes",
-        f.coalesce("confirmed_ms", "first.at_ms", "last.at_ms").alias("confirmed_ms"),
+    return runs.select(
+        "identity", "subscription", "low", "high", (f.col("high") - f.col("low")).alias("messages"),
+        "destination", "kind", "deliveries", "bytes",
+        f.coalesce("confirmed_ms", "first_ms", "last_ms").alias("confirmed_ms"),
         f.col("confirmed_ms").isNotNull().alias("has_confirm"),
         # One that is marked as redelivered was delivered before, even if a crash took the record of it.
-        f.when(~f.col("first.marked"), f.col("first.place")).alias("place"),
-        f.col("first.at_ms").alias("delivered_ms"),
-        f.coalesce("first.consumer", "last.consumer").alias("consumer"),
-        f.col("last.at_ms").alias("ended_ms"),
-        f.col("last.reason").alias("reason"),
-        (f.col("waits").isNotNull() & (f.col("ends") == 0) | unknown).alias("waits"),
+        f.when(~f.col("first_marked"), f.col("first_place")).alias("place"),
+        f.col("first_ms").alias("delivered_ms"),
+        f.coalesce("first_consumer", "last_consumer").alias("consumer"),
+        f.col("last_ms").alias("ended_ms"),
+        f.col("last_reason").alias("reason"),
+        (f.col("waits") & (f.col("ends") == 0) | f.col("unknown")).alias("waits"),
         (missing & f.col("is_durable")).alias("lost"),
         (missing & ~f.col("is_durable")).alias("missed"),
         f.coalesce(again, f.lit(False)).alias("duplicated"),
@@ -215,10 +188,12 @@ def _in_period(found: DataFrame, period: Period) -> DataFrame:
 
 def reordered(judged: DataFrame) -> DataFrame:
     """The messages that came too late, by who got them first."""
-    of_consumer = Window.partitionBy("identity", "subscription", "consumer", lane())
-    before = of_consumer.orderBy("place", "position").rowsBetween(Window.unboundedPreceding, -1)
-    marked = judged.where("place IS NOT NULL").withColumn("highest", f.max("position").over(before))
-    return marked.where("position < highest").drop("highest")
+    of_consumer = Window.partitionBy("identity", "subscription", "consumer", lane("low"))
+    before = of_consumer.orderBy("place", "low").rowsBetween(Window.unboundedPreceding, -1)
+    highest = f.max(f.col("high") - 1).over(before)
+    late = judged.where("place IS NOT NULL").withColumn("highest", highest).where("low < highest")
+    late = late.withColumn("high", f.least("high", "highest")).drop("highest")
+    return late.withColumn("messages", f.col("high") - f.col("low"))
 
 
 def stored_twice(traces: Traces) -> DataFrame:
@@ -226,8 +201,19 @@ def stored_twice(traces: Traces) -> DataFrame:
     records = traces.records
     died = exploded(of_kind(records, Trace.ENDED)).where("reason <> 'unselected'")
     died = died.select("identity", "position").distinct()
-    copies = confirmed(records).join(died.withColumn("died", f.lit(1)), ["identity", "position"], "left")
+    copies = exploded(_overlapping(of_kind(records, Trace.CONFIRMED)))
+    copies = copies.withColumn("sequence", f.col("sequence") + f.col("position") - f.col("low"))
+    copies = copies.join(died.withColumn("died", f.lit(1)), ["identity", "position"], "left")
     counted = copies.groupBy("identity", "producer", "sequence").agg(
         f.count("*").alias("copies"), f.count("died").alias("died"), f.max("position").alias("position")
     )
     return counted.where("copies - 1 > died")
+
+
+def _overlapping(confirmed: DataFrame) -> DataFrame:
+    """The records that have an id in common with another."""
+    end = f.col("sequence") + f.col("high") - f.col("low")
+    of_producer = Window.partitionBy("identity", "producer").orderBy("sequence", "low")
+    before = f.max(end).over(of_producer.rowsBetween(Window.unboundedPreceding, -1))
+    meets = (before > f.col("sequence")) | (f.lead("sequence").over(of_producer) < end)
+    return confirmed.withColumn("meets", meets).where("meets")
