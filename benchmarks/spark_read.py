@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Annotated
 
@@ -22,13 +23,16 @@ from angarium import blocking
 from benchmarks.processes import Broker, Launch, free_port
 
 NAME = "rows"
+POOL_BYTES = 32 << 20
 
 
 def fill(address: str, count: int, size: int) -> None:
     with blocking.connect(address) as connection, connection.session() as session:
         connection.request("destination.create", {"name": NAME, "kind": "queue", "retain_s": 3_600})
-        # No two bodies alike: Parquet would keep one that repeats once, and answer from that.
-        session.send_many(NAME, (os.urandom(size) for _ in range(count)))
+        # Parquet would keep bodies that repeat soon only once, and answer from that.
+        pool = os.urandom(POOL_BYTES)
+        places = islice(cycle(range(0, POOL_BYTES - size + 1, size)), count)
+        session.send_many(NAME, (pool[place : place + size] for place in places))
 
 
 def asked(frame: DataFrame, *, slim: bool) -> DataFrame:

@@ -4,7 +4,7 @@ A batch is columnar already: positions, times, priorities and bodies are made fo
 bytes that were published. Only headers and properties, where a batch has any and they are wanted, are decoded message
 by message.
 """
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -51,6 +51,7 @@ _PRIORITY, _SEQUENCE, _STREAM = map(int, (Columns.PRIORITY, Columns.SEQUENCE, Co
 _decode_map = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 Array = Any  # pyarrow has no types for mypy
+Counts = NDArray[np.int64]
 
 
 def schema_of(columns: Sequence[str]) -> str:
@@ -71,7 +72,9 @@ def omitted_by(columns: Sequence[str]) -> list[str]:
 
 def record_batch(destination: str, pieces: Sequence[LogPiece], schema: Any) -> Any:
     """All messages of the pieces as one record batch with the columns of the Arrow schema, in that order."""
-    count = sum(piece.batch.count for piece in pieces)
+    batches = [piece.batch for piece in pieces]
+    counts = np.array([batch.count for batch in batches], np.int64)
+    count = int(counts.sum())
     maps: dict[str, list[dict[str, Any]]] = {}
 
     def headers() -> list[dict[str, Any]]:
@@ -85,18 +88,18 @@ def record_batch(destination: str, pieces: Sequence[LogPiece], schema: Any) -> A
             case "destination":
                 arrays.append(pa.repeat(pa.scalar(destination, pa.string()), count))
             case "position":
-                arrays.append(pa.array(np.concatenate([_positions(piece) for piece in pieces])))
+                arrays.append(pa.array(_positions(pieces, counts)))
             case "message_id":
-                arrays.append(_message_ids(pieces, count))
+                arrays.append(_message_ids(batches, counts))
             case "timestamp":
-                times = [np.full(piece.batch.count, piece.batch.timestamp_ms, np.int64) for piece in pieces]
-                arrays.append(_times(np.concatenate(times), field.type))
+                times_ms = np.array([batch.timestamp_ms for batch in batches], np.int64)
+                arrays.append(_times(times_ms.repeat(counts), field.type))
             case "priority":
-                arrays.append(pa.array(np.concatenate([_priorities(piece.batch) for piece in pieces])))
+                arrays.append(pa.array(_priorities(batches, count)))
             case "expiration":
-                arrays.append(_expirations(pieces, field.type))
+                arrays.append(_expirations(batches, field.type))
             case "body":
-                arrays.append(_bodies(pieces, count))
+                arrays.append(_bodies(pieces, counts))
             case "properties":
                 arrays.append(_map_array(_maps(pieces, lambda batch: batch.properties()), count, field.type))
             case "headers_packed":
@@ -112,52 +115,64 @@ def record_batch(destination: str, pieces: Sequence[LogPiece], schema: Any) -> A
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _positions(piece: LogPiece) -> NDArray[np.int64]:
-    positions = piece.positions
-    if isinstance(positions, range):
-        return np.arange(positions.start, positions.stop, dtype=np.int64)
-    return np.array(positions, np.int64)
+def _ascending(starts: Iterable[int], counts: Counts) -> Counts:
+    """From each start on, so many."""
+    begins = np.cumsum(counts) - counts
+    return (np.fromiter(starts, np.int64, len(counts)) - begins).repeat(counts) + np.arange(counts.sum())
 
 
-def _times(times_ms: NDArray[np.int64], kind: Any) -> Array:
+def _positions(pieces: Sequence[LogPiece], counts: Counts) -> Counts:
+    if all(isinstance(piece.positions, range) for piece in pieces):
+        return _ascending((piece.positions[0] for piece in pieces), counts)
+    return np.concatenate([np.array(piece.positions, np.int64) for piece in pieces])
+
+
+def _times(times_ms: Counts, kind: Any) -> Array:
     return pa.Array.from_buffers(kind, len(times_ms), [None, pa.py_buffer(times_ms * 1_000)])
 
 
-def _priorities(batch: Batch) -> NDArray[np.int32]:
-    if batch.columns & _PRIORITY:
-        return np.frombuffer(batch.priorities() or b"", np.uint8).astype(np.int32)
-    return np.full(batch.count, PRIORITY_DEFAULT, np.int32)
+def _priorities(batches: Sequence[Batch], count: int) -> NDArray[np.int32]:
+    if not any(batch.columns & _PRIORITY for batch in batches):
+        return np.full(count, PRIORITY_DEFAULT, np.int32)
+    found = [
+        batch.priorities() if batch.columns & _PRIORITY else bytes([PRIORITY_DEFAULT]) * batch.count
+        for batch in batches
+    ]
+    return np.frombuffer(b"".join(map(bytes, found)), np.uint8).astype(np.int32)
 
 
-def _expirations(pieces: Sequence[LogPiece], kind: Any) -> Array:
-    times: list[NDArray[np.int64]] = []
-    for piece in pieces:
-        expiries = piece.batch.expiries_ms()
-        times.append(np.zeros(piece.batch.count, np.int64) if expiries is None else np.array(expiries, np.int64))
+def _expirations(batches: Sequence[Batch], kind: Any) -> Array:
+    times: list[Counts] = []
+    for batch in batches:
+        expiries = batch.expiries_ms()
+        times.append(np.zeros(batch.count, np.int64) if expiries is None else np.array(expiries, np.int64))
     times_ms = np.concatenate(times)
     validity = pa.py_buffer(np.packbits(times_ms != 0, bitorder="little"))
     return pa.Array.from_buffers(kind, len(times_ms), [validity, pa.py_buffer(times_ms * 1_000)])
 
 
-def _message_ids(pieces: Sequence[LogPiece], count: int) -> Array:
-    """As `format_id` writes them. Only the last characters of a piece differ: those are made for all at once."""
+def _message_ids(batches: Sequence[Batch], counts: Counts) -> Array:
+    """As `format_id` writes them. All of a producer's begin alike, and sequences that are near to each other go on
+    alike: only the last characters are made of every message, two at a time."""
+    count, sequences = int(counts.sum()), _sequences(batches, counts)
     letters = np.empty((count, _ID_CHARACTERS), np.uint8)
-    at = 0
-    for piece in pieces:
-        producer, sequences = piece.batch.producer, _sequences(piece.batch)
-        rows = letters[at : at + len(sequences)]
-        at += len(sequences)
-        rows[:] = _characters([message_id(producer, int(sequences[0]))])
-        differing_bits = (int(sequences[0]) ^ int(sequences[-1])).bit_length()  # they ascend
-        pairs = -(-(differing_bits + _ID_PADDING_BITS) // 10)
-        if pairs > _ID_PAIRS_MAX:
-            rows[:] = _characters([message_id(producer, sequence) for sequence in sequences.tolist()])
-            continue
-        padded = sequences << np.uint64(_ID_PADDING_BITS)
-        ends = np.empty((len(rows), pairs), np.uint16)
+    producers = [batch.producer for batch in batches]
+    lowest, highest = int(sequences.min()), int(sequences.max())
+    beginnings = {producer: _characters([message_id(producer, lowest)]) for producer in set(producers)}
+    if len(beginnings) == 1:
+        letters[:] = beginnings[producers[0]]
+    else:
+        letters[:] = np.concatenate([beginnings[producer] for producer in producers]).repeat(counts, axis=0)
+    pairs = -(-((lowest ^ highest).bit_length() + _ID_PADDING_BITS) // 10)
+    if pairs <= _ID_PAIRS_MAX:
+        padded = sequences << _ID_PADDING_BITS
+        ends = np.empty((count, pairs), np.uint16)
         for pair in range(pairs):
-            ends[:, pairs - 1 - pair] = _PAIRS[padded >> np.uint64(10 * pair) & np.uint64(1023)]
-        rows[:, _ID_CHARACTERS - 2 * pairs :] = ends.view(np.uint8)
+            ends[:, pairs - 1 - pair] = _PAIRS[padded >> 10 * pair & 1023]
+        letters[:, _ID_CHARACTERS - 2 * pairs :] = ends.view(np.uint8)
+    else:
+        places = zip(np.arange(len(batches)).repeat(counts).tolist(), sequences.tolist(), strict=True)
+        letters[:] = _characters([message_id(producers[batch], sequence) for batch, sequence in places])
     offsets = np.arange(0, (count + 1) * _ID_CHARACTERS, _ID_CHARACTERS, dtype=np.int32)
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(letters)])
 
@@ -167,28 +182,30 @@ def _characters(identities: list[bytes]) -> NDArray[np.uint8]:
     return np.frombuffer(text.encode(), np.uint8).reshape(-1, _ID_CHARACTERS)
 
 
-def _sequences(batch: Batch) -> NDArray[np.uint64]:
-    if batch.columns & _SEQUENCE:
-        return np.array(batch.sequences(), np.uint64)
-    return np.arange(batch.first_sequence, batch.first_sequence + batch.count, dtype=np.uint64)
+def _sequences(batches: Sequence[Batch], counts: Counts) -> Counts:
+    if not any(batch.columns & _SEQUENCE for batch in batches):
+        return _ascending((batch.first_sequence for batch in batches), counts)
+    found = [
+        batch.sequences() if batch.columns & _SEQUENCE
+        else range(batch.first_sequence, batch.first_sequence + batch.count)
+        for batch in batches
+    ]  # fmt: skip
+    return np.concatenate([np.array(each, np.int64) for each in found])
 
 
-def _bodies(pieces: Sequence[LogPiece], count: int) -> Array:
+def _bodies(pieces: Sequence[LogPiece], counts: Counts) -> Array:
     """As they lie in the batches; NULL where a body lies in a stream."""
-    offsets = np.zeros(count + 1, np.int32)
-    at = total = 0
-    for piece in pieces:
-        batch = piece.batch
-        offsets[at + 1 : at + batch.count + 1] = np.frombuffer(batch.offsets, np.int32)[1:] + total
-        at += batch.count
-        total += batch.body_bytes
-    batches = [piece.batch for piece in pieces if piece.batch.body_bytes]
-    joined = b"".join([memoryview(batch.data)[-batch.body_bytes :] for batch in batches])
+    batches = [piece.batch for piece in pieces]
+    sizes = np.array([batch.body_bytes for batch in batches], np.int64)
+    offsets = np.zeros(counts.sum() + 1, np.int32)
+    offsets[1:] = np.frombuffer(b"".join([batch.offsets[1:] for batch in batches]), np.int32)
+    offsets[1:] += (np.cumsum(sizes) - sizes).astype(np.int32).repeat(counts)
+    joined = b"".join([memoryview(batch.data)[-batch.body_bytes :] for batch in batches if batch.body_bytes])
     validity = None
-    if any(piece.batch.columns & _STREAM for piece in pieces):
+    if any(batch.columns & _STREAM for batch in batches):
         held = [_is_held(headers) for headers in _maps(pieces, lambda batch: batch.headers())]
         validity = pa.py_buffer(np.packbits(held, bitorder="little"))
-    return pa.Array.from_buffers(pa.binary(), count, [validity, pa.py_buffer(offsets), pa.py_buffer(joined)])
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [validity, pa.py_buffer(offsets), pa.py_buffer(joined)])
 
 
 def _is_held(headers: dict[str, Any]) -> bool:
