@@ -134,11 +134,9 @@ def _times(times_ms: Counts, kind: Any) -> Array:
 def _priorities(batches: Sequence[Batch], count: int) -> NDArray[np.int32]:
     if not any(batch.columns & _PRIORITY for batch in batches):
         return np.full(count, PRIORITY_DEFAULT, np.int32)
-    found = [
-        batch.priorities() if batch.columns & _PRIORITY else bytes([PRIORITY_DEFAULT]) * batch.count
-        for batch in batches
-    ]
-    return np.frombuffer(b"".join(map(bytes, found)), np.uint8).astype(np.int32)
+    usual = bytes([PRIORITY_DEFAULT])
+    joined = b"".join([batch.priorities() or usual * batch.count for batch in batches])
+    return np.frombuffer(joined, np.uint8).astype(np.int32)
 
 
 def _expirations(batches: Sequence[Batch], kind: Any) -> Array:
