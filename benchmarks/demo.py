@@ -196,7 +196,13 @@ async def _create(stage: Stage) -> None:
     """Traced for the audit, and kept for the archive after it is settled."""
     async with angarium.connect(stage.addresses) as connection:
         for name, kind in (("orders", "queue"), ("prices", "topic")):
-            await Administration(connection).create(name, kind, traced=True, retain_s=3_600)
+            for is_last in (False, False, True):
+                try:
+                    await Administration(connection).create(name, kind, traced=True, retain_s=3_600)
+                    break
+                except angarium.Unavailable:  # a primary was lost on a busy machine: to create it again is to find it
+                    if is_last:
+                        raise
 
 
 async def _left_over(addresses: list[str]) -> list[str]:

@@ -144,7 +144,7 @@ class _Gathered:
         self.values: dict[str, dict[str, Any]] = {}
         self.sources: dict[str, str] = {}
         self.mistakes: list[str] = []
-        self._wrong: list[str] = []  # keys whose mistake is told
+        self._wrong: set[str] = set()  # keys whose mistake is told
 
     def add_table(self, table: str, entries: object, source: str, shown: str) -> None:
         try:
@@ -166,7 +166,7 @@ class _Gathered:
             right = _checked(f"{table}.{key}", given, fields[key], source)
         except ConfigError as error:
             self.mistakes += error.mistakes
-            self._wrong.append(f"{table}.{key}")
+            self._wrong.add(f"{table}.{key}")
             return
         self.values.setdefault(table, {})[key] = right
         self.sources[f"{table}.{key}"] = shown
@@ -179,10 +179,14 @@ class _Gathered:
                 sections[section.name] = section.default_factory(**self.values.get(section.name, {}))
             except ConfigError as error:
                 # What is said of a value that was refused is said of its default.
-                told = [mistake for mistake in error.mistakes if not mistake.startswith(tuple(self._wrong))]
+                told = [mistake for mistake in error.mistakes if self._wrong.isdisjoint(_words(mistake))]
                 self.mistakes += [f"{path}: {mistake}" if path else mistake for mistake in told]
         refuse(self.mistakes)
         return NodeConfig(**sections)
+
+
+def _words(mistake: str) -> list[str]:
+    return [word.rstrip(",:;") for word in mistake.split()]
 
 
 def with_values(config: NodeConfig, values: Mapping[str, object]) -> NodeConfig:

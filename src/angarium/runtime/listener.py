@@ -45,7 +45,7 @@ class ListenerSettings:
     def __post_init__(self) -> None:
         if not self.output_bytes_low < self.output_bytes_high < self.output_bytes_max:
             given = f"{self.output_bytes_low:,}, {self.output_bytes_high:,}, {self.output_bytes_max:,}"
-            what = "listener.output_bytes_low, output_bytes_high, output_bytes_max"
+            what = "listener.output_bytes_low, listener.output_bytes_high, listener.output_bytes_max"
             raise ConfigError(f"{what} {given}: output_bytes_low < output_bytes_high < output_bytes_max")
 
 

@@ -62,7 +62,9 @@ class GroupHoldings(Holdings):
     def delivered_late(self, session: bytes, frame: frames.Deliver, payload: bytes) -> None:
         """By a message manager that has a successor and has not heard of it: something durable, as ever. Whoever gets
         it may keep it if the successor says so, when its session resumes there; until then others may get it."""
-        facts, batch = self.consumers[session, frame.consumer], Batch.trusted(payload)
+        facts, batch = self.consumers.get((session, frame.consumer)), Batch.trusted(payload)
+        if facts is None:
+            return  # it was opened there only, and is known to nobody else
         log, sent = facts.subscription.log, facts.subscription.sent
         for index, position in enumerate(frame.positions(batch.count)):
             if log.messages.get(position) != (batch.producer, batch.sequence(index)):

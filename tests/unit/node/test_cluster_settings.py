@@ -58,6 +58,11 @@ def test_the_order_of_voters_makes_no_difference() -> None:
     assert essential_digest(other) == essential_digest(GOOD)
 
 
+def test_spaces_make_no_difference() -> None:
+    other = replace(GOOD, voters=("a1 = h1:1", " a2=h2:1", "a3=[::1]:1 "), groups=("a:  a1 a2  a3",))
+    assert essential_digest(other) == essential_digest(GOOD)
+
+
 def test_the_digest_covers_what_all_must_share_and_nothing_else() -> None:
     digest = essential_digest(GOOD)
     assert digest == essential_digest(replace(GOOD, listen="other:1", client_manager=False))

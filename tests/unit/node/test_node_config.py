@@ -190,6 +190,18 @@ def test_all_mistakes_are_told_at_once_each_with_its_key_and_what_is_valid(tmp_p
     assert str(refused.value).startswith("10 mistakes:\n    ")
 
 
+def test_a_mistake_hides_no_other_whose_key_begins_alike(tmp_path: Path) -> None:
+    path = written(tmp_path, "[node]\nlis = 'x'\nlisten = 'h:x'\n")
+    with pytest.raises(ConfigError) as refused:
+        load_config(path, {}, {})
+    told = "\n".join(refused.value.mistakes)
+    assert "unknown key node.lis" in told and "node.listen 'h:x'" in told
+    path = written(tmp_path, "[listener]\noutput_bytes_high = 'x'\noutput_bytes_low = 2097152\n")
+    with pytest.raises(ConfigError) as refused:
+        load_config(path, {}, {})
+    assert len(refused.value.mistakes) == 1, "nothing is said of the default of what is refused"
+
+
 # Once: settings that no subsystem survives are accepted. read_bytes_max = 0 sets the whole backlog aside as
 # damaged; heartbeat_s = 0 is a timer that never rests; nan compares false with everything.
 @pytest.mark.parametrize(

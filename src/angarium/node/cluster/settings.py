@@ -108,8 +108,8 @@ def essential_parameters(settings: ClusterSettings) -> Mapping[str, object]:
     return {
         "cluster.name": settings.name,
         "cluster.secret": hashlib.blake2b(settings.secret.encode(), digest_size=8, person=b"angarium").hexdigest(),
-        "cluster.voters": sorted(settings.voters),
-        "cluster.groups": sorted(settings.groups),
+        "cluster.voters": [f"{name}={host}:{port}" for name, (host, port) in voter_addresses(settings).items()],
+        "cluster.groups": [f"{name}: {' '.join(nodes)}" for name, nodes in sorted(group_members(settings).items())],
     }
 
 

@@ -79,10 +79,10 @@ def judge(
     records = traces.records.where(f.col("identity").isin([0, *(state.identity for state in traces.states)])).cache()
     traces = Traces(records, traces.states)
     judged = judging.fates(spark, traces, period).cache()
+    late = judging.reordered(judged).cache()
     try:
         dropped = judging.of_kind(records, Trace.DROPPED, Trace.HELD, Trace.CAUGHT_UP).agg(f.sum("bytes")).first()
         progress("judging messages")
-        late = judging.reordered(judged).cache()
         result = AuditResult(
             destinations=_summary(judged, late),
             consumers=_dicts(_by_consumer(judged)),
@@ -96,8 +96,8 @@ def judge(
             progress(f"writing {output}")
             _write(spark, judged, late, result, output)
     finally:
-        judged.unpersist()
-        records.unpersist()
+        for cached in (late, judged, records):
+            cached.unpersist()
     return result
 
 
@@ -125,7 +125,7 @@ def _summary(judged: DataFrame, late: DataFrame) -> list[dict[str, Any]]:
 
 
 def _quantiles(value: Any, condition: Any) -> Any:
-    """Half, 99 of 100, all of them took no longer; in milliseconds."""
+    """Half, 99 of 100, all of them took about that time or less, in milliseconds: between two, it is interpolated."""
     found = f.percentile(f.when(condition, value), list(_QUANTILES), f.col("messages"))
     return f.transform(found, lambda each: f.ceil(each))
 

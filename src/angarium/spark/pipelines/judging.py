@@ -117,7 +117,7 @@ def fates(spark: SparkSession, traces: Traces, period: Period) -> DataFrame:
     """What became of each message, for each subscription: a row for consecutive ones that the same became of, from
     `low` to before `high`."""
     records = traces.records
-    known = subscriptions(spark, traces).cache()
+    known = subscriptions(spark, traces)
     each = f.broadcast(known.select("identity", "subscription"))
     due = expected(spark, traces).join(each, "identity").join(
         f.broadcast(_begins(records)), ["identity", "subscription", "lane"], "left"

@@ -3,8 +3,9 @@
 A replay has a name, and notes beside the archive how far it is, for each destination and priority. It stages its
 messages and commits them chunk by chunk, as a job of Spark's sink does (`client.staging`): each chunk under a number,
 which is noted before with where the chunk ends. After a crash the last that was noted is staged and committed again;
-of a destination that has taken it before, nothing of it is published. So every message arrives once. Run again, it goes
-on with what was archived since.
+of a destination that has taken it before, nothing of it is published. So every message arrives once, unless as many
+other queries as a destination remembers (`staged_queries_max`) have written to it meanwhile. Run again, it goes on with
+what was archived since.
 
 A message keeps its body, properties, priority, type, correlation id, reply-to and group. It gets a new id and time; it
 does not expire, and is not delayed.
@@ -123,7 +124,11 @@ def _load(directory: Path, selection: ReplaySelection) -> ReplayState:
     path = directory / "state.json"
     if not path.exists():
         return ReplayState(selection=selection, job=f"{directory.name}:{uuid4().hex}")
-    state = msgspec.json.decode(path.read_bytes(), type=ReplayState)
+    try:
+        state = msgspec.json.decode(path.read_bytes(), type=ReplayState)
+    except msgspec.DecodeError as error:
+        remedy = "to replay all again, choose another --name"
+        raise ConfigError(f"{path} is not the state of a replay ({error}): {remedy}") from None
     if state.selection != selection:
         raise ConfigError(f"the replay {directory.name!r} was begun with another selection; choose another --name")
     return state
@@ -186,7 +191,7 @@ class _Sending:
         self._connection = connection
         self._settings = settings
         self._path = settings.archive / DIRECTORY / settings.name / "state.json"
-        self._began = time.monotonic()
+        self._began: float | None = None  # when the first was about to be staged
         # Of what is sent at a rate, no more becomes visible at once than there is to be in a second.
         self._chunk_max = min(CHUNK, max(1, int(settings.rate))) if settings.rate else CHUNK
         self._chunk: list[Row] = []
@@ -239,23 +244,24 @@ class _Sending:
                 sent[into] = sent.get(into, 0) + 1
         if not gathered:
             return []
+        self._keep_to_rate(sum(sent.values()))  # before: what is staged is not kept for ever
         stage = self._connection.stage(self._state.query, self._state.batch)
         for into, messages in gathered.items():
             stage.send(into, messages)
-        parts = stage.finish()
-        _keep_to(self._settings.rate, self._began, sum(sent.values()))
-        return parts
+        return stage.finish()
+
+    def _keep_to_rate(self, count: int) -> None:
+        """So many are sent once this chunk is: that takes its time from when the first chunk was gathered."""
+        if self._began is None:
+            self._began = time.monotonic()
+        if self._settings.rate:
+            ahead_s = count / self._settings.rate - (time.monotonic() - self._began)
+            if ahead_s > 0:
+                time.sleep(ahead_s)
 
 
 def _lane_key(row: Row) -> str:
     return f"{row.identity}/{row.position >> LANE_BITS}"
-
-
-def _keep_to(rate: float, began: float, count: int) -> None:
-    if rate:
-        ahead_s = count / rate - (time.monotonic() - began)
-        if ahead_s > 0:
-            time.sleep(ahead_s)
 
 
 def _gather(messages: list[Gathered], row: Row) -> None:
