@@ -26,8 +26,8 @@ from angarium.core.session.events import ToBus
 from angarium.core.session.session import Session
 from angarium.core.storage import Table
 from angarium.core.wire import frames
-from angarium.sim.messages import Violation
 from angarium.sim.world import World, draw_settings
+from tests.simulation.planted import assert_noticed
 
 SEEDS_MAX = 240
 
@@ -258,11 +258,5 @@ FIRST = {"client_ignores_what_it_lost": 148}  # it takes luck: a seed that is kn
 @pytest.mark.parametrize("plant", MUTATIONS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    for seed in (FIRST.get(plant.__name__, 0), *range(SEEDS_MAX)):
-        world = World(seed, replace(draw_settings(seed), check_every=0))
-        try:
-            world.run()
-        except Violation as caught:  # anything else is a plant that no longer fits the code
-            print(f"seed {seed}: {caught}")
-            return
-    pytest.fail(f"no promise noticed {plant.__name__} in {SEEDS_MAX} seeds")
+    seeds = (FIRST.get(plant.__name__, 0), *range(SEEDS_MAX))
+    assert_noticed(plant.__name__, seeds, lambda seed: World(seed, replace(draw_settings(seed), check_every=0)))

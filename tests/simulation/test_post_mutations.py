@@ -14,9 +14,9 @@ from angarium.core.destination.line import Line
 from angarium.core.destination.pages import SELECTOR_PAGE
 from angarium.core.destination.subscription_record import StoredSubscription
 from angarium.core.selector.index import SelectorIndex
-from angarium.sim.messages import Violation
 from angarium.sim.post import PostWorld
 from angarium.sim.world import draw_settings
+from tests.simulation.planted import assert_noticed
 
 SEEDS_MAX = 120
 
@@ -102,11 +102,5 @@ FIRST = {
 @pytest.mark.parametrize("plant", MUTATIONS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    for seed in range(FIRST.get(plant.__name__, 0), SEEDS_MAX):
-        world = PostWorld(seed, replace(draw_settings(seed), check_every=0))
-        try:
-            world.run()
-        except Violation as caught:  # anything else is a plant that no longer fits the code
-            print(f"seed {seed}: {caught}")
-            return
-    pytest.fail(f"no promise noticed {plant.__name__} in {SEEDS_MAX} seeds")
+    seeds = range(FIRST.get(plant.__name__, 0), SEEDS_MAX)
+    assert_noticed(plant.__name__, seeds, lambda seed: PostWorld(seed, replace(draw_settings(seed), check_every=0)))

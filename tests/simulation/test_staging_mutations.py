@@ -15,8 +15,8 @@ from angarium.core.destination.staged_parts import Part, delete_staged
 from angarium.core.destination.staging import NamedParts, Staging
 from angarium.core.replication.payloads import Payloads
 from angarium.core.storage import Operation, Table
-from angarium.sim.messages import Violation
 from angarium.sim.staging import StagingWorld, draw_staging_settings
+from tests.simulation.planted import assert_noticed
 from tests.simulation.test_staging import cluster_world
 
 SEEDS_MAX = 20
@@ -179,14 +179,11 @@ MUTATIONS: Sequence[Plant] = (
 @pytest.mark.parametrize("plant", MUTATIONS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    for seed in range(SEEDS_MAX):
-        world = StagingWorld(seed, replace(draw_staging_settings(seed), check_every=0))
-        try:
-            world.run()
-        except Violation as caught:  # anything else is a plant that no longer fits the code
-            print(f"seed {seed}: {caught}")
-            return
-    pytest.fail(f"no promise noticed {plant.__name__} in {SEEDS_MAX} seeds")
+
+    def world(seed: int) -> StagingWorld:
+        return StagingWorld(seed, replace(draw_staging_settings(seed), check_every=0))
+
+    assert_noticed(plant.__name__, range(SEEDS_MAX), world)
 
 
 # -- in a cluster ------------------------------------------------------------------------------------------
@@ -225,10 +222,5 @@ def a_replica_does_not_hear_of_commits(patch: pytest.MonkeyPatch) -> None:
 )  # fmt: skip
 def test_a_bug_planted_in_a_cluster_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    for seed in range(CLUSTER_SEEDS_MAX):
-        try:
-            cluster_world(seed, "kill-primary", "client-crash").run()
-        except Violation as caught:
-            print(f"seed {seed}: {caught}")
-            return
-    pytest.fail(f"no promise noticed {plant.__name__} in {CLUSTER_SEEDS_MAX} seeds")
+    seeds = range(CLUSTER_SEEDS_MAX)
+    assert_noticed(plant.__name__, seeds, lambda seed: cluster_world(seed, "kill-primary", "client-crash"))

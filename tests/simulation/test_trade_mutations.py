@@ -22,9 +22,9 @@ from angarium.core.storage import Put
 from angarium.core.transaction.local import Transactions
 from angarium.core.transaction.numbers import CommitNumbers
 from angarium.core.wire import frames
-from angarium.sim.messages import Violation
 from angarium.sim.trade import TradeWorld
 from angarium.sim.world import draw_settings
+from tests.simulation.planted import assert_noticed
 
 SEEDS_MAX = 60
 
@@ -254,11 +254,5 @@ PLANTS = [
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    for seed in (FIRST.get(plant.__name__, 0), *range(SEEDS_MAX)):
-        world = TradeWorld(seed, replace(draw_settings(seed), check_every=0))
-        try:
-            world.run()
-        except Violation as caught:  # anything else is a plant that no longer fits the code
-            print(f"seed {seed}: {caught}")
-            return
-    pytest.fail(f"no promise noticed {plant.__name__} in {SEEDS_MAX} seeds")
+    seeds = (FIRST.get(plant.__name__, 0), *range(SEEDS_MAX))
+    assert_noticed(plant.__name__, seeds, lambda seed: TradeWorld(seed, replace(draw_settings(seed), check_every=0)))

@@ -3,7 +3,6 @@
 It keeps to what was planned: all positions of its ranges are read, or it fails, unless the user would rather lose some
 (`failOnDataLoss`).
 """
-import contextlib
 import logging
 import sys
 import time
@@ -29,21 +28,12 @@ _log = logging.getLogger("angarium")
 
 
 def read_ranges(wanted: Sequence[Range], options: SourceOptions, schema: Any) -> Iterator[Any]:
-    with _quick_turns(), connected(options) as connection:
+    # The next page is received by the connection's thread while this one makes columns, and a page takes it many turns:
+    # it would wait for each of them for up to 5 ms. The process is Spark's for tasks like this one.
+    sys.setswitchinterval(TURN_S)
+    with connected(options) as connection:
         for part in wanted:
             yield from _batched(part.destination, _pages(connection, part, options, schema.names), schema)
-
-
-@contextlib.contextmanager
-def _quick_turns() -> Iterator[None]:
-    """The next page is received by the connection's thread while this one makes columns, and a page takes it many
-    turns: it would wait for each of them for up to 5 ms."""
-    usual_s = sys.getswitchinterval()
-    sys.setswitchinterval(TURN_S)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual_s)
 
 
 def _batched(destination: str, pages: Iterator[LogPage], schema: Any) -> Iterator[Any]:
