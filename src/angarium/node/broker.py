@@ -42,6 +42,7 @@ _log = logging.getLogger("angarium")
 _CLOCK_EVERY_S = 5.0  # between two looks whether the wall clock was set
 _STEP_MS_MIN = 20.0  # less is how it is kept right, and adds up until it counts
 _DRAIN_S_MAX = 2.0
+_HURRY_TOKENS_MAX = 8  # of so few writes the confirms leave before the deliveries are made
 VERSION = version("angarium")  # looked up in files: once, not for each status
 
 
@@ -192,6 +193,8 @@ class Broker:
 
     def _written(self, tokens: list[int]) -> None:
         now = self._loop.time()
+        if len(tokens) <= _HURRY_TOKENS_MAX and (confirms := self._message_manager.confirms(tokens)):
+            self._run_mm(confirms)
         commands: list[mm.Command] = []
         for token in tokens:
             commands += self._message_manager.handle(mm.Written(token), now=now)

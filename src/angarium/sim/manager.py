@@ -79,8 +79,13 @@ class SimManager:
     # -- the disk --------------------------------------------------------------------------------------
 
     def written(self, tokens: list[int]) -> None:
+        self._enter(partial(self._confirm, tokens))
         for token in tokens:
             self._enter(partial(self.tell, mm.Written(token)))
+
+    def _confirm(self, tokens: list[int]) -> None:
+        if not self.is_dead:
+            self._run(self.machine.confirms(tokens))
 
     def read_done(self, event: mm.BatchesRead | mm.DelayedRead) -> None:
         self._enter(partial(self.tell, event))

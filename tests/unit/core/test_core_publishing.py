@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from angarium.core.destination.events import DestinationSettings, Level, WritesBlocked, WritesUnblocked
+from angarium.core.destination.events import DestinationSettings, Level, ToSession, WritesBlocked, WritesUnblocked
 from angarium.core.storage import Table, position_key
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
@@ -35,6 +35,40 @@ def test_a_confirm_comes_when_the_write_is_durable_and_not_before() -> None:
     assert world.complete_write()
     assert producer.confirmed == 3
     assert bodies_stored(world, producer.destination) == [b"a", b"b", b"c"]
+
+
+def test_who_asks_for_confirms_first_gets_each_once() -> None:
+    world = World()
+    producer = world.producer(world.locate("q"))
+    world.auto = False
+    producer.publish(b"a")
+    producer.publish(b"b")
+    first, second = (write.token for write in world.disk.waiting)
+    asked = [command.frame for command in world.manager.confirms([first, second]) if isinstance(command, ToSession)]
+    assert asked == [frames.Confirm(1, 1), frames.Confirm(1, 2)]
+    assert world.manager.confirms([first, second]) == []
+    world.run_disk()
+    assert not world.received(producer.session, frames.Confirm)
+    assert bodies_stored(world, producer.destination) == [b"a", b"b"]
+
+
+def test_a_confirm_does_not_overtake_the_refusal_of_an_earlier_message() -> None:
+    """A confirm is for everything up to its number: whoever has not heard of a refusal takes it for stored."""
+    world = World()
+    assert not world.request("destination.create", name="q", messages_max=1, over_limit="refuse").code
+    producer = world.producer(world.locate("q"))
+    world.auto = False
+    producer.publish(b"a")
+    producer.publish(b"b")
+    world.frame(world.session(), 0, frames.Request(1, "destination.alter", {"name": "q", "messages_max": 2}))
+    producer.publish(b"c")
+    tokens = [write.token for write in world.disk.waiting]
+    asked = [command.frame for command in world.manager.confirms(tokens) if isinstance(command, ToSession)]
+    assert asked == [frames.Confirm(1, 1)]
+    world.run_disk()
+    told = [frame for frame, _ in world.sent[producer.session] if isinstance(frame, frames.Refuse | frames.Confirm)]
+    assert [type(frame) for frame in told] == [frames.Refuse, frames.Confirm, frames.Confirm]
+    assert bodies_stored(world, producer.destination) == [b"a", b"c"]
 
 
 def test_the_batch_is_stored_as_the_bytes_that_were_published() -> None:

@@ -5,6 +5,8 @@ own: Locate (find or create by name) and administrative Requests. What breaks th
 on which the client manager closes the client's connection.
 """
 
+from collections.abc import Sequence
+
 from angarium.core.destination.absent import answer_removed
 from angarium.core.destination.administration import Administration
 from angarium.core.destination.destinations import Destinations
@@ -235,6 +237,20 @@ class MessageManager(Destinations):
         return [answer]
 
     # -- writes and reads ------------------------------------------------------------------------------
+
+    def confirms(self, tokens: Sequence[int]) -> list[Command]:
+        """Of writes that are durable, what their producers wait for, before anything else follows from them. `Written`
+        still has to come for each. Whoever is in a hurry asks; nobody has to."""
+        commands: list[Command] = []
+        for token in tokens:
+            pending = self._writes[token]
+            if pending.refused is not None:
+                break  # a confirm says that all before it was taken, but for what was refused before
+            destination = self.destinations.get(pending.destination)
+            if destination is not None and pending.confirmed is not None:
+                commands += destination.publishing.confirmed(*pending.confirmed)
+                pending.confirmed = None
+        return commands
 
     def _written(self, pending: PendingWrite, now: float) -> list[Command]:
         if pending.created:
