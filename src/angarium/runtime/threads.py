@@ -1,7 +1,14 @@
-"""Threads that work for an event loop, and speak to it by calls that it makes in its own time."""
+"""Threads that work for an event loop, and speak to it by calls that it makes in its own time.
+
+The system knows each by its name (`top -H`, /proc): what a node is busy with can be seen from outside.
+"""
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+_NAME = Path("/proc/thread-self/comm")
 
 
 class LoopThreads:
@@ -23,6 +30,8 @@ class LoopThreads:
             await asyncio.to_thread(thread.join)
 
     def _guarded(self, work: Callable[[], None]) -> None:
+        with suppress(OSError):  # a system that has no such file shows no names
+            _NAME.write_text(threading.current_thread().name, encoding="utf-8")
         try:
             work()
         except BaseException as error:  # a broken invariant: the node has to stop, loudly
