@@ -146,6 +146,17 @@ def staged_rows_are_dropped_too_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Staging, "hold", mutant)
 
 
+def staged_rows_are_as_old_as_their_publishing(patch: pytest.MonkeyPatch) -> None:
+    """What was on its way for long is kept for a shorter time."""
+    hold = Staging.hold
+
+    def mutant(self: Staging, producer: Any, batch: Any, pending: PendingWrite, *, now: float) -> list[Operation]:
+        late_s = max(0.0, (self._state.wall_ms(now) - batch.timestamp_ms) / 1000)
+        return hold(self, producer, batch, pending, now=now - late_s)
+
+    patch.setattr(Staging, "hold", mutant)
+
+
 def staged_rows_are_never_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Staging, "deadline", lambda self: None)
     patch.setattr(Staging, "tick", lambda self, now: [])
@@ -171,8 +182,8 @@ MUTATIONS: Sequence[Plant] = (
     commits_are_forgotten_on_restart, a_batch_is_committed_as_often_as_it_is_staged, what_is_moved_stays_staged,
     rows_are_moved_backwards, commit_is_answered_before_it_is_durable, commit_is_answered_when_it_is_decided,
     what_is_decided_is_not_moved_after_a_restart, staged_rows_are_forgotten_on_restart,
-    staged_rows_are_dropped_too_early, staged_rows_are_never_dropped, staged_rows_are_not_dropped_after_a_restart,
-    an_abort_drops_only_the_record_of_a_part,
+    staged_rows_are_dropped_too_early, staged_rows_are_as_old_as_their_publishing, staged_rows_are_never_dropped,
+    staged_rows_are_not_dropped_after_a_restart, an_abort_drops_only_the_record_of_a_part,
 )  # fmt: skip
 
 

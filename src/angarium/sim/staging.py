@@ -33,7 +33,7 @@ class StagingWitness:
         self._started_at = 0.0
 
     def to_manager(self, event: FromSession) -> None:
-        self._world.staging.to_manager(event)
+        self._world.staging.to_manager(event, self._world.clock.now)
 
     def from_manager(self, command: ToSession) -> None:
         self._world.staging.from_manager(command)
@@ -42,6 +42,7 @@ class StagingWitness:
 
     def broker_started(self) -> None:
         self._started_at = self._world.clock.now
+        self._world.staging.manager_started()
 
     def broker_stopped(self) -> None: ...
 

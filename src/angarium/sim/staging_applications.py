@@ -108,9 +108,9 @@ class Running:
         if self._session.is_ended:
             self._end(failed=True)
             return
-        left = [name for name, attempt in self.attempts.items() if len(attempt.sent_at) < len(attempt.rows)]
+        left = [name for name, attempt in self.attempts.items() if attempt.sent < len(attempt.rows)]
         rows = sum(len(attempt.rows) for attempt in self.attempts.values())
-        if sum(len(attempt.sent_at) for attempt in self.attempts.values()) >= self._fails_at * rows:
+        if sum(attempt.sent for attempt in self.attempts.values()) >= self._fails_at * rows:
             self.give_up()
             return
         if left:
@@ -125,9 +125,9 @@ class Running:
 
     def _send(self, name: str) -> None:
         attempt, producer = self.attempts[name], self._producers[name]
-        low = len(attempt.sent_at)
+        low = attempt.sent
         high = min(len(attempt.rows), low + self._chance.randint(1, 10))
-        attempt.sent_at += [self._client.clock.now] * (high - low)
+        attempt.sent = high
         producer.publish([attempt.body(index) for index in range(low, high)])
 
     def give_up(self) -> None:
@@ -148,7 +148,7 @@ class Running:
 
 def abort(client: SimClient, attempt: Attempt) -> None:
     query, batch, name = attempt.stage
-    parts = [(attempt.identity, max(1, len(attempt.sent_at)))]
+    parts = [(attempt.identity, max(1, attempt.sent))]
     client.request("stage.abort", name=name, query=query, batch=batch, parts=parts)
 
 

@@ -44,7 +44,8 @@ class Attempt:
     stage: Stage
     rows: list[int]  # in the order in which they are staged
     identity: bytes = b""  # of the producer
-    sent_at: list[float] = field(default_factory=list)  # when the application published each
+    sent: int = 0  # so many has the application published
+    heard_at: dict[int, float] = field(default_factory=dict)  # when the manager did of each, by index
     in_log: int = 0
     staged: set[int] = field(default_factory=set)  # indices of rows, as the disk has them now
     staged_at: float = 0.0  # when the last of them became durable
@@ -103,8 +104,17 @@ class StagingAudit:
 
     # -- from the broker -----------------------------------------------------------------------------
 
-    def to_manager(self, event: FromSession) -> None:
+    def manager_started(self) -> None:
+        """It knows only what the disk has; of the rest it hears anew."""
+        for attempt in self._attempts.values():
+            attempt.heard_at = {index: at for index, at in attempt.heard_at.items() if index in attempt.staged}
+
+    def to_manager(self, event: FromSession, now: float) -> None:
         frame = event.frame
+        if isinstance(frame, frames.Publish):
+            for body in Batch.trusted(event.payload).bodies():
+                if (found := self._row(bytes(body))) is not None:
+                    found[0].heard_at.setdefault(found[1], now)  # what is sent again is not staged again
         if not isinstance(frame, frames.Request) or not frame.command.startswith("stage."):
             return
         stage = Stage(frame.arguments["query"], frame.arguments["batch"], frame.arguments["name"])
@@ -213,9 +223,9 @@ class StagingAudit:
         query, batch, destination = attempt.stage
         self._tally["rows dropped"] += len(indices)
         is_overtaken = self._heard.get((query, destination), -1) >= batch
-        rested_s = now - attempt.sent_at[max(indices)]
+        rested_s = now - attempt.heard_at[max(indices)]
         if not is_overtaken and not attempt.is_aborted and rested_s < self._keep_s * _TOLERANCE:
-            what = f"{attempt.label!r} is dropped {rested_s:.3f} s after its last row was staged"
+            what = f"{attempt.label!r} is dropped {rested_s:.3f} s after its last row came"
             raise Violation("what is staged is kept for its time", f"{attempt.stage}: {what}")
 
     # -- what is still missing -----------------------------------------------------------------------

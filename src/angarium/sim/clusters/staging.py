@@ -27,7 +27,7 @@ class ClusterStagingWorld(ClusterWorld, StagingWorld):
 
     def to_manager(self, event: FromSession) -> None:
         super().to_manager(event)
-        self.staging.to_manager(event)
+        self.staging.to_manager(event, self.clock.now)
 
     def from_manager(self, command: ToSession, token: int) -> None:
         self.staging.from_manager(command)
