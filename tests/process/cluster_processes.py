@@ -97,13 +97,13 @@ class Cluster:
 
 @contextmanager
 def running_cluster(
-    path: Path, *, client_managers: int = 2, groups: int = 1, copies: int = 3, together: bool = False,
-    settings: Mapping[str, Mapping[str, object]] = _SMALL,
+    path: Path, *, client_managers: int = 2, groups: int = 1, copies: int = 3, buses: int = 1,
+    together: bool = False, settings: Mapping[str, Mapping[str, object]] = _SMALL,
 ) -> Iterator[Cluster]:  # fmt: skip
     nodes = client_managers if together else client_managers + groups * copies
     local = LocalCluster(
-        path / "cluster", free_port(client_managers + nodes), client_managers=client_managers, groups=groups,
-        copies=copies, together=together, settings=settings,
+        path / "cluster", free_port(client_managers + nodes + buses), client_managers=client_managers, groups=groups,
+        copies=copies, buses=buses, together=together, settings=settings,
     )  # fmt: skip
     local.write_configuration()
     try:

@@ -3,13 +3,14 @@ from angarium.admin.cluster import (
     ClusterStatus,
     Group,
     Node,
+    OnBus,
     copied,
     drained,
     moved,
     removed,
     what_removal_costs,
 )
-from angarium.cli.cluster import state_of
+from angarium.cli.cluster import shown_bus, state_of
 
 
 def status(
@@ -55,6 +56,12 @@ def test_what_a_removal_costs_is_said_before() -> None:
     five = status(in_sync="a1 a2 a3", members="a1 a2 a3 a4 a5")
     assert "only 2 of 5 copies" in what_removal_costs(five, "a", "a3")
     assert what_removal_costs(status(), "b", "a3") == ""
+
+
+def test_a_bus_is_shown_with_whom_multicast_does_not_reach() -> None:
+    assert shown_bus(OnBus(bus="red", multicast=3)) == "red"
+    assert shown_bus(OnBus(bus="red", multicast=2, tcp=["a2", "a3"])) == "red (tcp to a2 and a3)"
+    assert shown_bus(OnBus(bus="red", tcp=["a2"])) == "red (tcp)"
 
 
 def test_a_node_that_does_not_answer_is_not_shown_as_in_sync() -> None:

@@ -5,6 +5,8 @@ import pytest
 
 from angarium.cli.failure import Failure
 from angarium.cli.local_cluster import LocalCluster, found_shape
+from angarium.node.cluster.settings import check_client_manager, named_buses
+from angarium.node.config import load_config
 
 
 def test_data_are_not_started_with_other_counts_or_ports(tmp_path: Path) -> None:
@@ -19,3 +21,22 @@ def test_data_are_not_started_with_other_counts_or_ports(tmp_path: Path) -> None
     for other in (cluster(copies=1), cluster(base_port=5_000)):
         with pytest.raises(Failure, match="was made with --cms 2 --groups 2 --copies 3 --base-port 4600"):
             other.check_same()
+
+
+def test_groups_take_turns_on_buses_and_client_managers_are_on_all(tmp_path: Path) -> None:
+    def cluster(buses: int) -> LocalCluster:
+        return LocalCluster(tmp_path / "data", 4_600, client_managers=2, groups=3, copies=2, buses=buses)
+
+    made = cluster(2)
+    made.write_configuration()
+    for node in made.nodes:
+        settings = load_config(node.config, {}).cluster
+        buses = named_buses(settings)
+        assert {name: " ".join(bus.nodes) for name, bus in buses.items()} == {"bus1": "a1 a2 c1 c2", "bus2": "b1 b2"}
+        assert len({bus.address for bus in buses.values()}) == 2
+        check_client_manager(settings, node.name)
+    cluster(2).check_same()
+    with pytest.raises(Failure, match="--copies 2 --buses 2 --base-port"):
+        cluster(3).check_same()
+    with pytest.raises(Failure, match="--buses 4 with --groups 3"):
+        cluster(4)

@@ -25,6 +25,16 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str = ""  # a sentence; empty: nothing is wrong
 
 
+class OnBus(msgspec.Struct, frozen=True, kw_only=True):
+    """A bus that a node is on: how many others hear it there, and who is reached over TCP instead."""
+
+    bus: str
+    multicast: int = 0
+    tcp: list[str] = []
+    sent_bytes: int = 0  # by multicast, since its start
+    received_bytes: int = 0
+
+
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """One copy that a node holds; or the node, if it holds none."""
 
@@ -41,6 +51,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool = False
     address: str = ""  # for other nodes
     clients_at: str = ""  # for clients
+    buses: list[OnBus] = []
 
 
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):

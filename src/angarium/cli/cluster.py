@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from angarium.admin.cluster import Cluster, ClusterStatus, Node
+from angarium.admin.cluster import Cluster, ClusterStatus, Node, OnBus
 from angarium.admin.model import convert
 from angarium.cli import failure, options, output
 from angarium.core.errors import Rejected
@@ -53,6 +53,7 @@ def up(
     cms: Annotated[int, typer.Option("--cms", min=1, max=20, help="Client managers.")] = 2,
     groups: Annotated[int, typer.Option("--groups", min=1, max=20, help="Replica groups.")] = 2,
     copies: Annotated[int, typer.Option("--copies", min=1, max=5, help="Copies of everything.")] = 3,
+    buses: Annotated[int, typer.Option("--buses", min=1, max=16, help="Buses; each group is on one of them.")] = 1,
     data: ClusterData = Path("var/cluster"),
     base_port: BasePort = 4_600,
     restart: Annotated[
@@ -68,7 +69,7 @@ def up(
     """
     from angarium.cli.local_cluster import LocalCluster
 
-    cluster = LocalCluster(data, base_port, client_managers=cms, groups=groups, copies=copies)
+    cluster = LocalCluster(data, base_port, client_managers=cms, groups=groups, copies=copies, buses=buses)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -126,13 +127,22 @@ def _show(found: ClusterStatus) -> None:
             str(node.pid or ""),
             node.clients_at,
             node.address,
+            ", ".join(map(shown_bus, node.buses)),
         )
         for node in found.nodes
     ]
-    header = ("NODE", "ROLE", "GROUP", "PRIMARY", "STATE", "PID", "CLIENTS", "NODES")
-    output.write_table(header, rows, left=(0, 1, 2, 3, 4, 6, 7))
+    header = ("NODE", "ROLE", "GROUP", "PRIMARY", "STATE", "PID", "CLIENTS", "NODES", "BUSES")
+    shown = len(header) if len({bus.bus for node in found.nodes for bus in node.buses}) > 1 else len(header) - 1
+    output.write_table(header[:shown], [row[:shown] for row in rows], left=(0, 1, 2, 3, 4, 6, 7, 8))
     for text in found.trouble:
         failure.say(text)
+
+
+def shown_bus(bus: OnBus) -> str:
+    """With whom it reaches over TCP for want of multicast."""
+    if not bus.tcp:
+        return bus.bus
+    return f"{bus.bus} (tcp to {listed(bus.tcp)})" if bus.multicast else f"{bus.bus} (tcp)"
 
 
 def state_of(node: Node) -> str:

@@ -29,12 +29,14 @@ class LocalNode:
 
 class LocalCluster:
     """Groups a, b, c, … of `copies` nodes each, and client managers cm1, cm2, …; the first nodes vote. `together`: the
-    client managers hold the copies themselves."""
+    client managers hold the copies themselves. With several buses each group is on one, client managers are on all."""
 
     def __init__(
         self, data: Path, base_port: int, *, client_managers: int, groups: int, copies: int,
-        together: bool = False, settings: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
+        buses: int = 1, together: bool = False, settings: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
+        if buses > groups:
+            raise failure.Failure(f"--buses {buses} with --groups {groups}: each group is on one bus, the rest is idle")
         self.data = data
         self._base_port, self._copies = base_port, copies
         self._settings = settings  # more, by table, the same for every node
@@ -48,7 +50,8 @@ class LocalCluster:
         self._client_ports = {name: base_port + at for at, name in enumerate(managers)}
         self.voters = _voters(managers, [node for nodes in members.values() for node in nodes if not together])
         self._groups = members
-        self._bus = f"239.192.{base_port >> 8 & 255}.{base_port & 255}:{base_port + len(managers) + len(names)}"
+        self._bus_settings = _bus_settings(members, buses, base_port, base_port + len(managers) + len(names))
+        self._buses = buses
         self.nodes = [LocalNode(name, data / name / "node.toml") for name in names]
         self.addresses = [f"angarium://{self._host}:{port}" for port in self._client_ports.values()]
 
@@ -56,7 +59,7 @@ class LocalCluster:
         """What lies there is of this cluster: another number of nodes, or other ports, would be another one."""
         found = found_shape(self.data)
         wanted = f"--cms {len(self._client_ports)} --groups {len(self._groups)} --copies {self._copies}"
-        shape = f"{wanted} --base-port {self._base_port}"
+        shape = f"{wanted}{_shown_buses(self._buses)} --base-port {self._base_port}"
         if found and found != shape:
             raise failure.Failure(
                 f"{self.data} holds a cluster that was made with {found}; start it with these, or use another --data"
@@ -89,7 +92,7 @@ class LocalCluster:
                 "voters": voters,
                 "groups": groups,
                 "client_manager": is_manager,
-                "bus": self._bus,
+                **self._bus_settings,
             },
         }
         for table, more in self._settings.items():
@@ -172,7 +175,25 @@ def found_shape(data: Path) -> str:
         base_port = min(int(listen.rpartition(":")[2]) for listen in managers)
     except (OSError, ValueError, KeyError, IndexError):
         return ""  # the nodes themselves will say what is wrong with it
-    return f"--cms {len(managers)} --groups {len(groups)} --copies {copies} --base-port {base_port}"
+    buses = _shown_buses(len(files[0]["cluster"].get("buses", [""])))
+    return f"--cms {len(managers)} --groups {len(groups)} --copies {copies}{buses} --base-port {base_port}"
+
+
+def _shown_buses(count: int) -> str:
+    return f" --buses {count}" if count > 1 else ""
+
+
+def _bus_settings(groups: Mapping[str, list[str]], count: int, number: int, port: int) -> dict[str, object]:
+    """Each bus has a port of its own, from that one on. Groups take turns; who is in none is on all buses."""
+    multicast_group = f"239.192.{number >> 8 & 255}.{number & 255}"
+    if count == 1:
+        return {"bus": f"{multicast_group}:{port}"}
+    members = list(groups.values())
+    on = {f"bus{n + 1}": " ".join(node for nodes in members[n::count] for node in nodes) for n in range(count)}
+    return {
+        "buses": [f"{bus}: {nodes}" for bus, nodes in on.items()],
+        "bus_addresses": [f"{bus}={multicast_group}:{port + n}" for n, bus in enumerate(on)],
+    }
 
 
 def _letters(number: int) -> str:

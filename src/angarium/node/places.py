@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from angarium.core.errors import Unavailable, refuse
-from angarium.node.cluster.settings import node_address
+from angarium.core.errors import ConfigError, Unavailable, refuse
+from angarium.node.cluster.settings import check_client_manager, node_address
 from angarium.node.config import NodeConfig, NodeSettings, parse_address
 
 _STORE_FILES = ("lock", "lock.mdb", "data.mdb", "ballast", "streams", "lost+found", "acquired.toml", "events.jsonl")
@@ -22,7 +22,7 @@ _SIOCGIFCONF = 0x8912
 
 
 def check_places(config: NodeConfig) -> None:
-    """Raise ConfigError if no node could listen there, or keep its data there."""
+    """Raise ConfigError if no node could listen there, keep its data there, or reach the others from there."""
     node, cluster = config.node, config.cluster
     mistakes: list[str] = []
     if cluster.name:
@@ -32,6 +32,10 @@ def check_places(config: NodeConfig) -> None:
             mistakes.append(
                 f"cluster.listen {cluster.listen!r}: other nodes are told to connect there; use one of {_listed_here()}"
             )
+        try:
+            check_client_manager(cluster, node.name or socket.gethostname())
+        except ConfigError as error:
+            mistakes += error.mistakes
     if not cluster.name or cluster.client_manager:
         mistakes += _no_place("node.listen", node.listen, *parse_address(node.listen))
     data = Path(node.data)

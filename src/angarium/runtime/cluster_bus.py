@@ -11,7 +11,8 @@ What the rest of the node uses:
     bus.is_blocked(channel)                        whether to send no more for now
     bus.pause(channel, True)                       this node takes no more of the channel for now
     bus.rejoin(channel, sender)                    after StreamLost
-    bus.counters                                   for metrics
+    bus.is_reached(node, link)                     whether that neighbour hears us there by multicast
+    bus.counters, bus.traffic(link)                for metrics
     await bus.close()
 
 Decides nothing: datagrams, time and records become events of the machine, its commands become calls of sockets.
@@ -22,7 +23,6 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import msgspec
 
@@ -60,7 +60,7 @@ from angarium.core.bus.seal import Boxes, OpenBoxes, SealedBoxes
 from angarium.core.bus.sending import lengths_of
 from angarium.core.errors import LocalProtocolError
 from angarium.runtime.links import Links, LinkSettings, LinkUsers
-from angarium.runtime.multicast import Address, BusLink, BusSockets, SocketSettings
+from angarium.runtime.multicast import Address, BusLink, BusSockets, SocketSettings, SocketsMaker
 
 # Services below this are the bus's own.
 SERVICE_MIN = 16
@@ -122,23 +122,6 @@ class ClusterBusSettings:
     bus: BusSettings = field(default_factory=BusSettings)
     tcp: LinkSettings = field(default_factory=LinkSettings)
     sockets: SocketSettings = field(default_factory=SocketSettings)
-
-
-class SocketsLike(Protocol):
-    """As `BusSockets`, which alone has real ones."""
-
-    @property
-    def failures(self) -> int: ...
-    def open_unicast(self, host: str, port: int = 0) -> int: ...
-    def mtu_of(self, link: BusLink) -> int: ...
-    def open_link(self, number: int, link: BusLink, incarnation: bytes) -> None: ...
-    def multicast(self, link: int, datagrams: list[bytes]) -> None: ...
-    def unicast(self, address: Address, datagrams: list[bytes]) -> None: ...
-    def refresh(self) -> None: ...
-    def close(self) -> None: ...
-
-
-SocketsMaker = Callable[[SocketSettings, Callable[[list[bytes]], None], Callable[[str], None]], SocketsLike]
 
 
 @dataclass(slots=True)
@@ -218,6 +201,14 @@ class ClusterBus:
     @property
     def counters(self) -> BusCounters:
         return self._machine.counters
+
+    def is_reached(self, node: bytes, link: int) -> bool:
+        """That neighbour hears us on the link: nothing that goes there need be carried to it."""
+        return link in self._settings.links and node in self._addresses and self._machine.is_reached(node, link)
+
+    def traffic(self, link: int) -> tuple[int, int]:
+        """Bytes sent and received there by multicast."""
+        return self._sockets.traffic(link)
 
     @property
     def send_failures(self) -> int:

@@ -14,6 +14,7 @@ import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from angarium.core.bus.datagram import INCARNATION_AT
 
@@ -146,6 +147,7 @@ class MulticastLink:
 
     def __init__(self, link: BusLink, settings: SocketSettings, warn: Warn) -> None:
         self.link = link
+        self.sent_bytes = self.received_bytes = 0
         self.receiver = UdpSocket(settings, warn)
         self.sender = UdpSocket(settings, warn)
         self._address = (link.group, link.port)
@@ -189,7 +191,13 @@ class MulticastLink:
         return True
 
     def send(self, datagrams: list[bytes]) -> None:
+        self.sent_bytes += sum(map(len, datagrams))
         self.sender.send(datagrams, self._address)
+
+    def receive(self) -> list[bytes]:
+        datagrams = self.receiver.receive()
+        self.received_bytes += sum(map(len, datagrams))
+        return datagrams
 
     def close(self) -> None:
         self.receiver.close()
@@ -229,6 +237,24 @@ def mtu_of(interface: str) -> int:
     return 0
 
 
+class SocketsLike(Protocol):
+    """As `BusSockets`, which alone has real ones."""
+
+    @property
+    def failures(self) -> int: ...
+    def open_unicast(self, host: str, port: int = 0) -> int: ...
+    def mtu_of(self, link: BusLink) -> int: ...
+    def open_link(self, number: int, link: BusLink, incarnation: bytes) -> None: ...
+    def multicast(self, link: int, datagrams: list[bytes]) -> None: ...
+    def traffic(self, link: int) -> tuple[int, int]: ...
+    def unicast(self, address: Address, datagrams: list[bytes]) -> None: ...
+    def refresh(self) -> None: ...
+    def close(self) -> None: ...
+
+
+SocketsMaker = Callable[[SocketSettings, Callable[[list[bytes]], None], Callable[[str], None]], SocketsLike]
+
+
 class BusSockets:
     """All of them; `received` is called with what one socket had in one turn."""
 
@@ -244,7 +270,7 @@ class BusSockets:
         """The port; the system chooses one for 0."""
         self._unicast = UdpSocket(self._settings, self._warn)
         self._unicast.socket.bind((host, port))
-        self._listen(self._unicast)
+        self._listen(self._unicast.socket, self._unicast.receive)
         return int(self._unicast.socket.getsockname()[1])
 
     def mtu_of(self, link: BusLink) -> int:
@@ -254,18 +280,23 @@ class BusSockets:
         """`incarnation`: our own, which we need not hear."""
         opened = self._links[number] = MulticastLink(link, self._settings, self._warn)
         opened.ignore(incarnation)
-        self._listen(opened.receiver)
+        self._listen(opened.receiver.socket, opened.receive)
 
-    def _listen(self, udp: UdpSocket) -> None:
-        self._loop.add_reader(udp.socket.fileno(), self._readable, udp)
+    def _listen(self, socket: socket.socket, receive: Callable[[], list[bytes]]) -> None:
+        self._loop.add_reader(socket.fileno(), self._readable, receive)
 
-    def _readable(self, udp: UdpSocket) -> None:
-        datagrams = udp.receive()
+    def _readable(self, receive: Callable[[], list[bytes]]) -> None:
+        datagrams = receive()
         if datagrams:
             self._received(datagrams)
 
     def multicast(self, link: int, datagrams: list[bytes]) -> None:
         self._links[link].send(datagrams)
+
+    def traffic(self, link: int) -> tuple[int, int]:
+        """Bytes handed to the system for that link, and received there."""
+        opened = self._links.get(link)
+        return (0, 0) if opened is None else (opened.sent_bytes, opened.received_bytes)
 
     def unicast(self, address: Address, datagrams: list[bytes]) -> None:
         if self._unicast is not None:

@@ -110,7 +110,9 @@ def _refusal(key: str, probe: object) -> str:
         with_values(NodeConfig(cluster=_CLUSTER), {key: checked_value(key, probe)})
     except ConfigError as error:
         told = str(error).replace("it has to be positive", "more than 0")
-        return told.replace("GROUP: ", "GROUP:\0").rpartition(": ")[2].replace("\0", " ").removeprefix("use ")
+        for word in ("GROUP", "BUS"):  # the colon is part of what is to be written
+            told = told.replace(f"{word}: ", f"{word}:\0")
+        return told.rpartition(": ")[2].replace("\0", " ").removeprefix("use ")
     return ""
 
 

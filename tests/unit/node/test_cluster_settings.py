@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from angarium.core.errors import ConfigError
+from angarium.node.cluster.buses import NO_LINK, Buses
 from angarium.node.cluster.settings import (
     ClusterSettings,
-    bus_address,
+    check_client_manager,
     essential_digest,
     group_members,
+    named_buses,
     voter_addresses,
 )
 from angarium.node.config import config_as_toml, load_config
@@ -17,6 +19,10 @@ from angarium.node.config import config_as_toml, load_config
 GOOD = ClusterSettings(
     name="orders", secret="0123456789abcdef", voters=("a1=h1:1", "a2=h2:1", "a3=[::1]:1"), groups=("a: a1 a2 a3",)
 )
+GOOD_B = replace(GOOD, groups=("a: a1 a2 a3", "b: b1 b2 b3"))
+ON_TWO = replace(GOOD_B, buses=("red: a1 a2 a3", "blue: b1 b2 b3"))
+REVERSED = replace(GOOD_B, buses=("red: cm1", "blue: cm2"))
+ALL_ON_ALL = replace(GOOD_B, buses=("red", "blue"))
 
 
 def test_a_node_that_is_alone_needs_none_of_it() -> None:
@@ -36,6 +42,8 @@ def test_a_node_that_is_alone_needs_none_of_it() -> None:
         ({"groups": ("a: a1 a1",)}, "once"),
         ({"groups": ("a: a1", "a: a2")}, "once"),
         ({"bus": "nowhere"}, "cluster.bus"),
+        ({"bus": "10.0.0.1:99"}, "multicast group"),
+        ({"bus_addresses": ("red=239.1.1.1:1",)}, "name the bus in cluster.buses, too"),
         ({"listen": "4570"}, "cluster.listen"),
     ],
 )
@@ -44,12 +52,84 @@ def test_mistakes_are_named(change: dict[str, object], named: str) -> None:
         replace(GOOD, **change)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"buses": ("red a1",)}, "BUS: NODE NODE"),
+        ({"buses": ("red: a1", "red: b1")}, "each bus and each node on it once"),
+        ({"buses": ("red: a1 a1 a2 a3",)}, "each bus and each node on it once"),
+        ({"buses": tuple(f"bus{n}" for n in range(17))}, "at most 16"),
+        ({"bus": "239.1.1.1:1"}, "use bus_addresses"),
+        ({"bus_addresses": ("red",)}, "BUS=GROUP:PORT"),
+        ({"bus_addresses": ("red=10.0.0.1:1",)}, "multicast group"),
+        ({"bus_addresses": ("green=239.1.1.1:1",)}, "name the bus in cluster.buses, too, which has red, blue"),
+        ({"bus_addresses": ("red=239.1.1.1:1", "blue=239.1.1.1:1")}, "both at 239.1.1.1:1"),
+        ({"bus_interfaces": ("eth1",)}, "BUS=INTERFACE"),
+        ({"bus_interfaces": ("green=eth1",)}, "name the bus in cluster.buses, too, which has red, blue"),
+        ({"buses": ("red: a1 a2", "blue: a3 b1 b2 b3")}, r"on a1 \(bus red\) and one on a3 \(bus blue\)"),
+        ({"buses": ("red: a1 a2", "blue: b1 b2 b3")}, r"one on a3 \(bus red, blue\)"),
+    ],
+)
+def test_mistakes_in_several_buses_are_named(change: dict[str, object], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        replace(ON_TWO, **change)  # type: ignore[arg-type]
+
+
+def test_a_client_manager_needs_a_bus_in_common_with_every_group() -> None:
+    check_client_manager(ON_TWO, "cm1")
+    check_client_manager(REVERSED, "cm1")
+    check_client_manager(replace(ON_TWO, client_manager=False), "a1")
+    with pytest.raises(ConfigError, match=r"node a1 \(bus red\), and replica group 'b' is on bus blue"):
+        check_client_manager(ON_TWO, "a1")
+
+
+def test_a_bus_has_its_own_address_and_interface() -> None:
+    chosen = named_buses(ON_TWO)
+    assert len({bus.address for bus in (*chosen.values(), *named_buses(GOOD).values())}) == 3
+    assert {bus.interface for bus in chosen.values()} == {"127.0.0.1"}
+    given = replace(
+        ON_TWO, bus_addresses=("red = 239.1.1.1:1", "blue=239.1.1.1:2"), bus_interface="eth0",
+        bus_interfaces=("blue=eth1",),
+    )  # fmt: skip
+    assert [(bus.address, bus.interface) for bus in named_buses(given).values()] == [
+        ("239.1.1.1:1", "eth0"), ("239.1.1.1:2", "eth1"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "node", "on", "to_a", "to_b"),
+    [
+        (GOOD_B, "a1", "bus", "bus", "bus"),
+        (ON_TWO, "a1", "red", "red", None),
+        (ON_TWO, "b1", "blue", None, "blue"),
+        (ON_TWO, "cm1", "red blue", "red", "blue"),
+        (REVERSED, "cm1", "red", "red", "red"),
+        (REVERSED, "cm2", "blue", "blue", "blue"),
+        (REVERSED, "a1", "red blue", "red", "blue"),
+        (ALL_ON_ALL, "a1", "red blue", "red", "blue"),
+    ],
+)
+def test_a_node_sends_on_a_bus_that_it_shares_with_the_group(
+    settings: ClusterSettings, node: str, on: str, to_a: str | None, to_b: str | None
+) -> None:
+    buses = Buses(settings, node)
+    assert [bus.name for bus in buses.mine] == on.split()
+    assert list(buses.links()) == [bus.number for bus in buses.mine]
+    for number, (group, wanted) in enumerate((("a", to_a), ("b", to_b)), 1):
+        link = buses.link_for(number, group_members(settings)[group])
+        assert link == (NO_LINK if wanted is None else buses.all[wanted].number)
+
+
+def test_without_multicast_no_bus_is_opened() -> None:
+    assert Buses(replace(ON_TWO, multicast=False), "cm1").links() == {}
+
+
 def test_what_is_written_is_understood() -> None:
     assert voter_addresses(GOOD)["a3"] == ("::1", 1)
     assert group_members(GOOD) == {"a": ("a1", "a2", "a3")}
-    host, port = bus_address(GOOD)
-    assert host.startswith("239.192.") and port == 4571
-    assert bus_address(replace(GOOD, bus="239.1.2.3:99")) == ("239.1.2.3", 99)
+    (bus,) = named_buses(GOOD).values()
+    assert bus.group.startswith("239.192.") and bus.port == 4571
+    assert named_buses(replace(GOOD, bus="239.1.2.3:99"))["bus"].address == "239.1.2.3:99"
 
 
 def test_the_order_of_voters_makes_no_difference() -> None:
@@ -66,6 +146,7 @@ def test_spaces_make_no_difference() -> None:
 def test_the_digest_covers_what_all_must_share_and_nothing_else() -> None:
     digest = essential_digest(GOOD)
     assert digest == essential_digest(replace(GOOD, listen="other:1", client_manager=False))
+    assert essential_digest(ON_TWO) == essential_digest(REVERSED) == essential_digest(GOOD_B), "buses can be changed"
     changes = ({"name": "bills"}, {"secret": "fedcba9876543210"}, {"groups": ("a: a1 a2",)}, {"voters": ("a1=h:1",)})
     for change in changes:
         assert essential_digest(replace(GOOD, **change)) != digest

@@ -81,6 +81,10 @@ class BusMachine:
         voice = self._voices.get(channel)
         return voice.number_next if voice is not None else 1
 
+    def is_reached(self, node: bytes, link: int) -> bool:
+        """As far as is known, multicast on that link reaches the node."""
+        return self._routes.is_reached(node, link)
+
     def check_send(self, channel: int, lengths: Sequence[int], gathered_bytes: int = 0) -> int:
         """Raises what `Send` would raise for messages of that length; see `SendStream.check`."""
         sending = self._channel(channel).sending

@@ -19,6 +19,9 @@ class Routes:
         else:
             self._cut.add((node, link))
 
+    def is_reached(self, node: bytes, link: int) -> bool:
+        return (node, link) not in self._cut
+
     def to_all(self, link: int, receivers: Iterable[bytes], datagrams: list[bytes]) -> list[Command]:
         if link not in self._links:
             return [self._carry(receiver, datagrams) for receiver in receivers]

@@ -11,7 +11,7 @@ from angarium.core.errors import Rejected
 from angarium.core.groups.decisions import CopyAdded, CopyRemoved, DrainSet
 from angarium.core.groups.protocol import MovePrimary, Request
 from angarium.node.cluster.membership import Answered
-from angarium.node.cluster.settings import essential_digest, essential_parameters
+from angarium.node.cluster.settings import buses_of, essential_digest, essential_parameters, names_of
 from angarium.node.cluster.status import cluster_status, groups_of, no_majority, replicas_of, status_of, whereabouts
 from angarium.node.registry import Arguments, Registry
 
@@ -97,11 +97,22 @@ def _request(node: "ClusterNode", command: str, arguments: Arguments) -> Request
                 raise Rejected("copy-exists", f"node {target!r} is to hold a copy of replica group {group!r} already")
             if target not in node.nodes.view:
                 raise Rejected("not-here", f"node {target!r} is not in the cluster just now: start it first")
+            _check_buses(node, group, target, members)
             return CopyAdded(group, epoch, target)
         case _:
             if target not in members:
                 raise _no_copy(group, target, members)
             return CopyRemoved(group, epoch, target)
+
+
+def _check_buses(node: "ClusterNode", group: str, target: str, members: tuple[str, ...]) -> None:
+    there, here = buses_of(node.buses.all, target), buses_of(node.buses.all, members[0])
+    if there != here:
+        raise Rejected(
+            "other-bus",
+            f"node {target!r} is on bus {names_of(there)}, replica group {group!r} on {names_of(here)}: all its copies "
+            "have to be on the same; change cluster.buses, and start the nodes again, or choose another node",
+        )
 
 
 def _no_copy(group: str, node: str, members: tuple[str, ...]) -> Rejected:

@@ -26,6 +26,7 @@ from angarium.core.storage import Table
 from angarium.core.wire import frames
 from angarium.node.acquired import Acquired
 from angarium.node.cluster.answering import ROLE_CM, ROLE_MM, Answering
+from angarium.node.cluster.buses import Buses
 from angarium.node.cluster.commands import differing
 from angarium.node.cluster.desk import ClusterDesk
 from angarium.node.cluster.front import FrontEnd, FrontWays
@@ -37,7 +38,6 @@ from angarium.node.cluster.nodes import Nodes
 from angarium.node.cluster.replica import ReplicaHost, Ways
 from angarium.node.cluster.services import Service
 from angarium.node.cluster.settings import (
-    bus_address,
     essential_digest,
     group_members,
     node_address,
@@ -51,13 +51,11 @@ from angarium.node.event_log import EventLog
 from angarium.node.identity import take_up_identity
 from angarium.node.live_config import LiveConfig
 from angarium.runtime import cluster_bus as bus
-from angarium.runtime.multicast import BusLink
 from angarium.store.interface import Store
 
 _log = logging.getLogger("angarium")
 _DRAIN_S_MAX = 2.0
 _LEAVE_S_MAX = 2.0
-_LINK = 0  # the bus that channels are on
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +98,7 @@ class ClusterNode:
         if config.cluster.client_manager:
             self.front = FrontEnd(config, identity, name, self._front_ways(), machinery)
         self._hearing = Hearing(self)
+        self.buses = Buses(config.cluster, name)
         self.bus = self._make_bus(config, identity.incarnation)
         self.answering = Answering(self, self.bus)
         self.desk = ClusterDesk(self, live or LiveConfig(config, {}, Acquired(), path=None), events)
@@ -107,9 +106,7 @@ class ClusterNode:
     def _make_bus(self, config: NodeConfig, incarnation: bytes) -> BusLike:
         cluster = config.cluster
         host, port = node_address(cluster.listen, "cluster.listen")
-        group, bus_port = bus_address(cluster)
-        links = {_LINK: BusLink(group, bus_port, cluster.bus_interface or host)} if cluster.multicast else {}
-        settings = bus.ClusterBusSettings(links, host=host, link_port=port)
+        settings = bus.ClusterBusSettings(self.buses.links(), host=host, link_port=port)
         identity = bus.NodeIdentity(cluster.name, cluster.secret.encode(), self.name, incarnation)
         return self._machinery.bus(settings, identity, self._hearing.told)
 
@@ -283,11 +280,12 @@ class ClusterNode:
                 self.bus.hang_up(*address)
 
     def _change_channel(self, number: int) -> None:
-        group = next(g for g, configuration in self.configurations.items() if configuration.number == number)
-        nodes = self.nodes.view.values()
+        configuration = next(found for found in self.configurations.values() if found.number == number)
+        group, nodes = configuration.group, self.nodes.view.values()
         receivers = tuple(n.incarnation for n in nodes if any(hosted.group == group for hosted in n.hosts))
         senders = tuple(n.incarnation for n in nodes if n.incarnation in receivers or ROLE_CM in n.roles)
-        self.bus.change(b.MembersChanged(number, self.nodes.view_id, senders, receivers, _LINK))
+        link = self.buses.link_for(number, configuration.members)
+        self.bus.change(b.MembersChanged(number, self.nodes.view_id, senders, receivers, link))
 
     def _group_changed(self, configuration: GroupConfiguration) -> None:
         before = self.configurations.get(configuration.group)

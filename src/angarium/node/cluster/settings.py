@@ -8,9 +8,20 @@
     groups = ["a: a1 a2 a3"]
 
 Name, secret, voters and groups are essential: a node that differs in them from the others refuses to start.
+
+There is one bus, or several that are named; a node that none of them names is on all:
+
+    buses = ["red: a1 a2 a3", "blue: b1 b2 b3"]     each copy on one bus, client managers on all
+    buses = ["red: cm1", "blue: cm2"]               the reverse
+    buses = ["red", "blue"]                         everybody on all; groups take turns
+
+Buses are not essential: whoever is not heard by multicast is reached over TCP, so nodes whose buses differ are slower
+and nothing worse, and a cluster that runs is given another bus node by node. `cluster status` tells who differs.
 """
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+import ipaddress
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from angarium.core.errors import ConfigError, refuse
@@ -18,6 +29,9 @@ from angarium.core.errors import ConfigError, refuse
 _SECRET_CHARACTERS_MIN = 16
 _VOTERS = (1, 3, 5)
 BUS_PORT = 4571
+ONE_BUS = "bus"  # its name where none are named
+_BUSES_MAX = 16  # each takes two sockets and probes of its own
+_BUS_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +52,15 @@ class ClusterSettings:
     bus: str = ""
     # Name or address of the interface that the bus is on. Empty: the one that has the address of `cluster.listen`.
     bus_interface: str = ""
+    # Several buses instead of one, and the nodes on each, as BUS: NODE NODE … A node that none of them names is on all.
+    # All copies of a replica group are on the same. The same on all nodes.
+    buses: tuple[str, ...] = ()
+    # Multicast groups and ports of these, as BUS=GROUP:PORT. Those not named here: chosen from the names of cluster and
+    # bus. The same on all nodes.
+    bus_addresses: tuple[str, ...] = ()
+    # Interfaces that this node is on them with, as BUS=INTERFACE, by name or address. Those not named here: as
+    # `bus_interface`.
+    bus_interfaces: tuple[str, ...] = ()
     # Whether to try multicast at all. Without it the same goes over the links.
     multicast: bool = True
 
@@ -49,7 +72,8 @@ class ClusterSettings:
         if len(self.secret) < _SECRET_CHARACTERS_MIN:
             yield f"cluster.secret has {len(self.secret)} characters: at least {_SECRET_CHARACTERS_MIN} characters"
         checks: tuple[Callable[[ClusterSettings], object], ...] = (
-            lambda it: node_address(it.listen, "cluster.listen"), _check_voters, group_members, bus_address,
+            lambda it: node_address(it.listen, "cluster.listen"), _check_voters, group_members, named_buses,
+            _check_groups_on_buses,
         )  # fmt: skip
         for check in checks:
             try:
@@ -94,13 +118,128 @@ def group_members(settings: ClusterSettings) -> dict[str, tuple[str, ...]]:
     return groups
 
 
-def bus_address(settings: ClusterSettings) -> tuple[str, int]:
-    """From the range that stays within an organisation, by the name of the cluster: two clusters seldom meet, and if
-    they do, neither can read the other."""
+@dataclass(frozen=True, slots=True)
+class Bus:
+    name: str
+    number: int  # the link's, on this node
+    group: str
+    port: int
+    interface: str  # name or address, on this node
+    nodes: tuple[str, ...]  # those that are named; nobody else is on it but those whom no bus names
+
+    @property
+    def address(self) -> str:
+        return f"{self.group}:{self.port}"
+
+
+def named_buses(settings: ClusterSettings) -> dict[str, Bus]:
+    """By name, in the order in which they were given."""
+    interface = settings.bus_interface or settings.listen.rpartition(":")[0].strip("[]")
+    nodes = _nodes_on_buses(settings)
+    addresses = _by_bus(settings.bus_addresses, "cluster.bus_addresses", "GROUP:PORT", nodes)
+    interfaces = _by_bus(settings.bus_interfaces, "cluster.bus_interfaces", "INTERFACE", nodes)
+    if not nodes:
+        address = settings.bus or f"{_chosen_group(settings.name)}:{BUS_PORT}"
+        return {ONE_BUS: Bus(ONE_BUS, 0, *_multicast_address(address, "cluster.bus"), interface, ())}
     if settings.bus:
-        return node_address(settings.bus, "cluster.bus")
-    digest = hashlib.blake2b(settings.name.encode(), digest_size=2).digest()
-    return f"239.192.{digest[0]}.{digest[1]}", BUS_PORT
+        raise ConfigError("cluster.bus is the address of the one bus there is without cluster.buses: use bus_addresses")
+    buses: dict[str, Bus] = {}
+    for number, name in enumerate(nodes):
+        address = addresses.get(name) or f"{_chosen_group(settings.name, name)}:{BUS_PORT}"
+        group, port = _multicast_address(address, "cluster.bus_addresses")
+        bus = Bus(name, number, group, port, interfaces.get(name) or interface, nodes[name])
+        same = next((other.name for other in buses.values() if other.address == bus.address), None)
+        if same is not None:
+            raise ConfigError(f"buses {same!r} and {name!r} are both at {bus.address}: give each an address of its own")
+        buses[name] = bus
+    return buses
+
+
+def _nodes_on_buses(settings: ClusterSettings) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for text in settings.buses:
+        name, _, members = text.partition(":")
+        name, nodes = name.strip(), tuple(members.split())
+        if not _BUS_NAME.fullmatch(name) or len(set(nodes)) != len(nodes) or name in found:
+            raise ConfigError(f"cluster.buses {text!r}: use BUS: NODE NODE …, each bus and each node on it once")
+        found[name] = nodes
+    if len(found) > _BUSES_MAX:
+        raise ConfigError(f"cluster.buses has {len(found)} buses: at most {_BUSES_MAX}")
+    return found
+
+
+def _by_bus(texts: tuple[str, ...], setting: str, what: str, known: Collection[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name or not value or name in found:
+            raise ConfigError(f"{setting} {text!r}: use BUS={what}, each bus once")
+        if name not in known:
+            has = f", which has {', '.join(known)}" if known else ""
+            raise ConfigError(f"{setting} {text!r}: name the bus in cluster.buses, too{has}")
+        found[name] = value
+    return found
+
+
+def _chosen_group(*names: str) -> str:
+    """From the range that stays within an organisation, by the names of cluster and bus: two clusters seldom meet, and
+    if they do, neither can read the other."""
+    digest = hashlib.blake2b("\0".join(names).encode(), digest_size=2).digest()
+    return f"239.192.{digest[0]}.{digest[1]}"
+
+
+def _multicast_address(text: str, setting: str) -> tuple[str, int]:
+    group, port = node_address(text, setting)
+    try:
+        is_multicast = ipaddress.IPv4Address(group).is_multicast
+    except ValueError:
+        is_multicast = False
+    if not is_multicast or not port:
+        raise ConfigError(f"{setting} {text!r}: use GROUP:PORT with an IPv4 multicast group, as 239.192.0.1:{BUS_PORT}")
+    return group, port
+
+
+def buses_of(buses: Mapping[str, Bus], node: str) -> tuple[Bus, ...]:
+    """Those that the node is on."""
+    return tuple(bus for bus in buses.values() if node in bus.nodes) or tuple(buses.values())
+
+
+def shared_buses(buses: Mapping[str, Bus], nodes: Iterable[str]) -> tuple[Bus, ...]:
+    """Those that all of the nodes are on."""
+    on = [buses_of(buses, node) for node in nodes]
+    return tuple(bus for bus in buses.values() if all(bus in theirs for theirs in on))
+
+
+def names_of(buses: Iterable[Bus]) -> str:
+    return ", ".join(bus.name for bus in buses)
+
+
+def _check_groups_on_buses(settings: ClusterSettings) -> None:
+    """A primary and its backups are on the same buses."""
+    try:
+        buses, groups = named_buses(settings), group_members(settings)
+    except ConfigError:
+        return  # told already
+    for group, (first, *others) in groups.items():
+        for node in others:
+            here, there = buses_of(buses, first), buses_of(buses, node)
+            if here != there:
+                raise ConfigError(
+                    f"cluster.buses: replica group {group!r} has a copy on {first} (bus {names_of(here)}) and one on "
+                    f"{node} (bus {names_of(there)}): name all nodes of a group on the same bus, or none of them"
+                )
+
+
+def check_client_manager(settings: ClusterSettings, node: str) -> None:
+    """Raise ConfigError if clients connect to this node, and it is on no bus with some replica group."""
+    buses = named_buses(settings)
+    for group, members in group_members(settings).items() if settings.client_manager else ():
+        if not shared_buses(buses, (node, *members)):
+            raise ConfigError(
+                f"cluster.buses: clients connect to node {node} (bus {names_of(buses_of(buses, node))}), and replica "
+                f"group {group!r} is on bus {names_of(buses_of(buses, members[0]))}: they need one in common, or set "
+                "client_manager = false here"
+            )
 
 
 def essential_parameters(settings: ClusterSettings) -> Mapping[str, object]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from angarium.core.groups.configuration import GroupConfiguration
 from angarium.core.ids import format_id
 from angarium.node.administration import Composite
+from angarium.node.cluster.buses import buses_status
 from angarium.node.cluster.health import Fault, GroupHealth, Voters, health_of, voters_of
 from angarium.node.cluster.settings import voter_addresses
 from angarium.node.memory import rss_bytes
@@ -36,6 +37,7 @@ async def cluster_status(node: "ClusterNode") -> dict[str, Any]:
     groups = [_group(configuration, said, voters) for configuration in node.configurations.values()]
     rows = [row for name in sorted(expected, key=in_order) for row in _rows(node, name, composite)]
     trouble = [voters.trouble, *(group["trouble"] for group in groups)]
+    trouble += _other_buses(node, said)
     trouble += [f"node {name} cannot be reached ({reason})" for name, reason in sorted(composite.missing.items())]
     return {
         "leader": node.membership.machine.leader,
@@ -110,9 +112,21 @@ def _rows(node: "ClusterNode", name: str, composite: Composite) -> list[dict[str
                 "clients_at": said.get("listen", ""),
                 "connections": said.get("connections"),
                 "log_pages": _log_pages(said, configuration),
+                "buses": said.get("buses", []),
             }
         )
     return rows
+
+
+def _other_buses(node: "ClusterNode", said: dict[str, Any]) -> list[str]:
+    """Those who differ from this node: they are reached over TCP where multicast would do."""
+    mine = node.buses.configured()
+    return [
+        f"node {name} has other buses than {node.name}: {', '.join(theirs)} there, {', '.join(mine)} here; give all "
+        "nodes the same cluster.buses, bus and bus_addresses"
+        for name, result in sorted(said.items())
+        if (theirs := result.get("buses_configured", mine)) != mine
+    ]
 
 
 def _log_pages(said: dict[str, Any], configuration: GroupConfiguration | None) -> int:
@@ -187,6 +201,8 @@ def status_of(node: "ClusterNode") -> dict[str, Any]:
         "rss_bytes": rss_bytes(),
         "configuration_version": node.desk.live.version,
         "replicas": replicas_of(node),
+        "buses": buses_status(node),
+        "buses_configured": node.buses.configured(),
     }
 
 

@@ -271,6 +271,9 @@ class SimSockets:
     def multicast(self, link: int, datagrams: list[bytes]) -> None:
         self._air.multicast(self._loop.host, datagrams)
 
+    def traffic(self, link: int) -> tuple[int, int]:
+        return 0, 0
+
     def unicast(self, address: tuple[str, int], datagrams: list[bytes]) -> None:
         self._air.unicast(self._loop.host, address[0], datagrams)
 
