@@ -111,3 +111,22 @@ def test_that_story_notices_when_nothing_is_void(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ReplicaHost, "from_channel", without_beginnings)
     with pytest.raises(Violation, match="open already"):
         open_while_the_link_breaks(quiet_cluster())
+
+
+@pytest.mark.parametrize("is_stopping", [False, True], ids=["before it stops", "while it stops"])
+@pytest.mark.parametrize("delay_s", [0.0, 0.002, 0.005, 0.01])
+def test_a_node_that_becomes_primary_as_it_stops_does_not_read_a_closed_store(
+    delay_s: float, is_stopping: bool
+) -> None:
+    """Whole clusters, seed 700081: the others had left before, and loading found the store closed."""
+    world = quiet_cluster()
+    publish(world, producer_in(world), b"something to load")
+    machine = world.machines["mm1"]
+    assert machine.node is not None
+    host = machine.node.replicas["a"]
+    machine.must_run = False
+    machine.stop()
+    world.run_until(lambda: host._is_stopping if is_stopping else host.manager is not None)
+    world.run_for(delay_s)
+    host._start(host.started_epoch + 1)
+    world.run_until(lambda: machine.node is None)

@@ -18,6 +18,7 @@ from angarium.core.wire.packing import MessageColumns
 from angarium.node.cluster import log_reads
 from angarium.node.cluster.log_reads import NOT_HERE, LogReadsBackup, LogReadsFront, read_page
 from angarium.node.cluster.machinery import Machinery
+from angarium.node.cluster.store_readers import StoreReaders
 from angarium.store.memory import MemoryStore
 from tests.unit.core.core_manager import World
 
@@ -79,7 +80,7 @@ class Replicated:
 
 def answer(replicated: Replicated, **arguments: Any) -> Reply:
     _, store, identity = world_and_store(1)
-    backup = LogReadsBackup(store, replicated, Machinery())  # type: ignore[arg-type]
+    backup = LogReadsBackup(StoreReaders(store, Machinery()), replicated)  # type: ignore[arg-type]
     request = Request(7, "log.read", {"identity": identity, "position": 0, **arguments})
     reply, _ = asyncio.run(backup.answer(request))
     assert reply.number == 7 and backup.pages == (not reply.code)

@@ -23,7 +23,7 @@ from angarium.core.session.destination_service import Posted
 from angarium.core.storage import Table, key_of
 from angarium.core.wire.envelope import open_envelope, seal
 from angarium.core.wire.frames import Reply, Request
-from angarium.node.cluster.machinery import Machinery
+from angarium.node.cluster.store_readers import StoreReaders
 from angarium.runtime.disk import read_from_store
 from angarium.store.interface import Store, ValueDamaged
 
@@ -99,17 +99,16 @@ def not_here(request: Request) -> Reply:
 class LogReadsBackup:
     """Of one replica."""
 
-    def __init__(self, store: Store, replication: Replication, machinery: Machinery) -> None:
-        self._store = store
+    def __init__(self, readers: StoreReaders, replication: Replication) -> None:
+        self._readers = readers
         self._replication = replication
-        self._machinery = machinery
         self.pages = 0  # told
 
     async def answer(self, request: Request) -> tuple[Reply, bytes]:
         if not self._can_tell():
             return not_here(request), b""
         try:
-            page = await self._machinery.in_thread(read_page, self._store, request)
+            page = await self._readers.read(read_page, request)
         except Rejected as refused:
             return Reply(request.number, refused.code, refused.reason), b""
         if page is None or not await self._is_committed(self._replication.local.handed.number):
@@ -122,8 +121,9 @@ class LogReadsBackup:
         replication, configuration = self._replication, self._replication.configuration
         role = replication.role
         return (
-            isinstance(role, Backup) and role.is_welcome and role.guest is None and not replication.local.is_copying
-            and isinstance(configuration, GroupConfiguration) and replication.me in configuration.in_sync
+            not self._readers.is_closing and isinstance(role, Backup) and role.is_welcome and role.guest is None
+            and not replication.local.is_copying and isinstance(configuration, GroupConfiguration)
+            and replication.me in configuration.in_sync
         )  # fmt: skip
 
     async def _is_committed(self, order: int) -> bool:

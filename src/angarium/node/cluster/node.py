@@ -201,7 +201,7 @@ class ClusterNode:
         except TimeoutError:
             _log.warning("left-unheard: no majority of the voters answered within %g s", _LEAVE_S_MAX)
         written = True
-        for replica in self.replicas.values():
+        for replica in list(self.replicas.values()):  # one that was decided may still be opened
             written = await replica.stop() and written
         await self.membership.stop()
         await self.bus.close()

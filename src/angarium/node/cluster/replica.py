@@ -39,6 +39,7 @@ from angarium.core.wire.envelope import open_envelope, seal
 from angarium.node.cluster.log_reads import LogReadsBackup
 from angarium.node.cluster.machinery import Machinery
 from angarium.node.cluster.services import OnChannel, pack_replica, unpack_replica
+from angarium.node.cluster.store_readers import StoreReaders
 from angarium.node.cluster.stores import table_records
 from angarium.node.config import NodeConfig
 from angarium.node.loading import Loaded, load
@@ -73,7 +74,8 @@ class ReplicaHost:
         self.number = 0
         self.me = me
         self._config = config
-        self._store = store
+        self._readers = StoreReaders(store, machinery)
+        self._is_stopping = False
         self._ways = ways
         self._machinery = machinery
         self._loop = asyncio.get_running_loop()
@@ -92,7 +94,7 @@ class ReplicaHost:
             blocked=lambda reason: self._run(r.DiskBlocked(reason)), failed=ways.failed,
         )  # fmt: skip
         self._stream_disk = machinery.stream_disk(self._files, told=self._files_told, failed=ways.failed)
-        self.log_reads = LogReadsBackup(store, self.replication, machinery)
+        self.log_reads = LogReadsBackup(self._readers, self.replication)
         self.manager: MessageManager | None = None
         self.started_epoch = 0
         self._attendance = Attendance()
@@ -256,6 +258,8 @@ class ReplicaHost:
                     self._read(answer)
             case mm.ReadDelayed():
                 self._disk.read_delayed(self._renumbered(command))
+            case r.ReadRange() if self._is_stopping:
+                pass  # whoever copies from here finds that this node is gone
             case r.ReadRange():
                 self._range_reads.add(task := self._loop.create_task(self._read_range(command)))
                 task.add_done_callback(self._range_reads.discard)
@@ -295,16 +299,18 @@ class ReplicaHost:
             self._ways.answer(client_manager, parts)
 
     async def _read_range(self, command: r.ReadRange) -> None:
-        self._run(await self._machinery.in_thread(read_range, self._store, command))
+        self._run(await self._readers.read(read_range, command))
 
     # -- the message manager -----------------------------------------------------------------------------
 
     def _start(self, epoch: int) -> None:
         self._stop_manager("it starts anew")
+        if self._is_stopping:  # the last of the others that left made it primary
+            return
         self._starting = self._loop.create_task(self._start_loaded(epoch, self._generation))
 
     async def _start_loaded(self, epoch: int, generation: int) -> None:
-        loaded = await self._machinery.in_thread(load, self._store)
+        loaded = await self._readers.read(load)
         if generation != self._generation:
             return  # stopped meanwhile
         self._restore(loaded, epoch)
@@ -342,7 +348,7 @@ class ReplicaHost:
     def _arm(self) -> None:
         times = [self.replication.deadline(), None if self.manager is None else self.manager.deadline()]
         at = min((t for t in times if t is not None), default=None)
-        if at is None or (self._timer_at is not None and self._timer_at <= at):
+        if at is None or self._is_stopping or (self._timer_at is not None and self._timer_at <= at):
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -350,10 +356,11 @@ class ReplicaHost:
         self._timer = self._loop.call_at(at, self._tick)
 
     async def stop(self) -> bool:
+        self._is_stopping = True
         self._stop_manager("the node stops")
         if self._timer is not None:
             self._timer.cancel()
         await self._stream_disk.close()
         written = await self._disk.close()
-        await self._machinery.in_thread(self._store.close)
+        await self._readers.close_store()
         return written
