@@ -1,4 +1,5 @@
-"""Whole nodes on hosts in network namespaces, each with client manager and copy; applications on a host of theirs."""
+"""Whole nodes on hosts in network namespaces; applications on a host of theirs. Usually each node is client manager and
+holds a copy."""
 import asyncio
 import ctypes
 import json
@@ -7,8 +8,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +20,34 @@ from tests.netns.netns_hosts import GROUP, Hosts
 from tests.process.process_broker import WAIT_S
 
 NODES = 3
-_CLIENTS_HOST = NODES
 _CLIENT_PORT, _LINK_PORT, _BUS_PORT = 4560, 4570, 4580
 _CLONE_NEWNET = 0x40000000
 
 
+@dataclass(frozen=True, slots=True)
+class HostShape:
+    names: tuple[str, ...] = tuple(f"n{number + 1}" for number in range(NODES))  # the first three vote
+    groups: tuple[str, ...] = ("a: n1 n2 n3",)
+    managers: tuple[str, ...] = names
+    networks: int = 1
+    # Settings of the cluster's buses.
+    buses: Mapping[str, object] = field(
+        default_factory=lambda: {"bus": f"{GROUP}:{_BUS_PORT}", "bus_interface": "eth0"}
+    )
+
+
 class HostCluster:
-    def __init__(self, path: Path) -> None:
-        self.hosts = Hosts(NODES + 1)
-        self.names = [f"n{number + 1}" for number in range(NODES)]
-        self.addresses = [f"angarium://{address}:{_CLIENT_PORT}" for address in self.hosts.addresses[:NODES]]
+    def __init__(self, path: Path, shape: HostShape) -> None:
+        self.hosts = Hosts(len(shape.names) + 1, shape.networks)
+        self.shape = shape
+        self.names = list(shape.names)
+        managers = [self.hosts.addresses[self.names.index(name)] for name in shape.managers]
+        self.addresses = [f"angarium://{address}:{_CLIENT_PORT}" for address in managers]
         self._path = path
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        for number in range(NODES):
+        for number in range(len(self.names)):
             folder = self._path / self.names[number]
             folder.mkdir(parents=True)
             (folder / "node.toml").write_text(self._configuration(number))
@@ -48,7 +63,7 @@ class HostCluster:
                 time.sleep(0.05)
 
     def _configuration(self, number: int) -> str:
-        addresses = self.hosts.addresses
+        addresses, shape = self.hosts.addresses, self.shape
         tables: dict[str, dict[str, object]] = {
             "node": {
                 "name": self.names[number], "listen": f"{addresses[number]}:{_CLIENT_PORT}",
@@ -57,9 +72,8 @@ class HostCluster:
             "cluster": {
                 "name": "hosts", "secret": "only for this test, and long enough",
                 "listen": f"{addresses[number]}:{_LINK_PORT}",
-                "voters": [f"{name}={addresses[n]}:{_LINK_PORT}" for n, name in enumerate(self.names)],
-                "groups": [f"a: {' '.join(self.names)}"], "client_manager": True,
-                "bus": f"{GROUP}:{_BUS_PORT}", "bus_interface": "eth0",
+                "voters": [f"{name}={addresses[n]}:{_LINK_PORT}" for n, name in enumerate(self.names[:3])],
+                "groups": list(shape.groups), "client_manager": self.names[number] in shape.managers, **shape.buses,
             },
             "store": {"segment_bytes": 4 << 20},
             "destination": {"resume_grace_s": 20.0},
@@ -108,7 +122,7 @@ class HostCluster:
         self.hosts.lose(number, f"ip saddr {{ {senders} }}")
 
     def heal(self) -> None:
-        for number in range(NODES):
+        for number in range(len(self.names)):
             self.hosts.heal(number)
 
     def end(self) -> None:
@@ -123,7 +137,7 @@ class HostCluster:
 
         def play() -> None:
             try:
-                _enter(self.hosts.name(_CLIENTS_HOST))
+                _enter(self.hosts.name(len(self.names)))
                 asyncio.run(_awaited(scenario))
             except BaseException as error:
                 failures.append(error)
@@ -150,8 +164,8 @@ def _enter(namespace: str) -> None:
 
 
 @contextmanager
-def host_cluster(path: Path) -> Iterator[HostCluster]:
-    cluster = HostCluster(path)
+def host_cluster(path: Path, shape: HostShape | None = None) -> Iterator[HostCluster]:
+    cluster = HostCluster(path, shape or HostShape())
     try:
         cluster.start()
         yield cluster

@@ -1,7 +1,7 @@
-"""Hosts in network namespaces on one bridge; losses by nftables. Nothing outside the namespaces is touched.
+"""Hosts in network namespaces on one bridge, or on several; losses by nftables. Nothing outside them is touched.
 
-The bridge is in a namespace of its own (`hub`); each host's interface is `eth0`, its peer in the hub is named for the
-host. `end` deletes the namespaces, and with them everything in them.
+The bridges are in a namespace of their own (`hub`), one for each network; a host's interfaces are `eth0`, `eth1`, …,
+their peers in the hub are named for host and network. `end` deletes the namespaces, and with them everything in them.
 """
 import itertools
 import os
@@ -42,7 +42,7 @@ def sweep() -> None:
 
 
 class Hosts:
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, networks: int = 1) -> None:
         sweep()
         self._prefix = f"ag{os.getpid()}x{next(_numbers)}"
         self.hub = f"{self._prefix}hub"
@@ -50,11 +50,14 @@ class Hosts:
         self._made: list[str] = []
         try:
             self._namespace(self.hub)
-            self.inside(self.hub, "ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
-            self.inside(self.hub, "ip", "link", "set", "br0", "up")
+            for network in range(networks):
+                bridge = f"br{network}"
+                self.inside(self.hub, "ip", "link", "add", bridge, "type", "bridge", "mcast_snooping", "0")
+                self.inside(self.hub, "ip", "link", "set", bridge, "up")
             for number in range(count):
                 self._namespace(self.name(number))
-                self.plug_in(number)
+                for network in range(networks):
+                    self.plug_in(number, network)
         except BaseException:
             self.end()
             raise
@@ -76,17 +79,17 @@ class Hosts:
     def on(self, number: int, *command: str) -> str:
         return self.inside(self.name(number), *command)
 
-    def plug_in(self, number: int) -> None:
-        """A new interface, with the host's address."""
-        peer = f"port{number}"
-        other_end = ("peer", "name", "eth0", "netns", self.name(number))
+    def plug_in(self, number: int, network: int = 0) -> None:
+        """A new interface, with the host's address there."""
+        peer, interface = f"port{number}x{network}", f"eth{network}"
+        other_end = ("peer", "name", interface, "netns", self.name(number))
         self.inside(self.hub, "ip", "link", "add", peer, "type", "veth", *other_end)
-        self.inside(self.hub, "ip", "link", "set", peer, "master", "br0", "up")
-        self.on(number, "ip", "address", "add", f"{self.addresses[number]}/24", "dev", "eth0")
-        self.on(number, "ip", "link", "set", "eth0", "up")
+        self.inside(self.hub, "ip", "link", "set", peer, "master", f"br{network}", "up")
+        self.on(number, "ip", "address", "add", f"10.{77 + network}.0.{number + 1}/24", "dev", interface)
+        self.on(number, "ip", "link", "set", interface, "up")
 
-    def pull_out(self, number: int) -> None:
-        self.inside(self.hub, "ip", "link", "del", f"port{number}")
+    def pull_out(self, number: int, network: int = 0) -> None:
+        self.inside(self.hub, "ip", "link", "del", f"port{number}x{network}")
 
     def lose(self, number: int, what: str) -> None:
         """Packets that arrive at that host and fit the rule are dropped; an earlier rule is replaced."""

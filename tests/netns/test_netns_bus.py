@@ -58,7 +58,7 @@ class Tap:
     """Counts on the sender's port of the bridge."""
 
     def __init__(self, hosts: Hosts) -> None:
-        command = ["ip", "netns", "exec", hosts.hub, sys.executable, "-m", "tests.netns.bus_tap", "port0"]
+        command = ["ip", "netns", "exec", hosts.hub, sys.executable, "-m", "tests.netns.bus_tap", "port0x0"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self._process.stdout.readline()
