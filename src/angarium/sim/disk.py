@@ -37,6 +37,8 @@ class SimDiskSettings:
     group_bytes_target: int = 16_384
     # Groups after which memory moves to the disk part: few, so that reads have to go there.
     checkpoint_groups: int = 12
+    # What each byte of a group adds to its sync.
+    byte_s: float = 0.0
 
 
 class Audience(Protocol):
@@ -189,7 +191,10 @@ class SimDisk:
         self._group = group
         self._is_reserved = reserved
         settings = self._settings
-        self._later(self._chance.uniform(settings.sync_s_min, settings.sync_s_max) * self.slowness, self._sync)
+        sync_s = self._chance.uniform(settings.sync_s_min, settings.sync_s_max)
+        if settings.byte_s:
+            sync_s += settings.byte_s * group_bytes(operations)
+        self._later(sync_s * self.slowness, self._sync)
         return True
 
     def _sync(self) -> None:

@@ -39,6 +39,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._numbers = 0
         self._turn: Timer | None = None
         self._paused_until = 0.0
+        self._busy_until = 0.0
         self._turns = (0.0, 0)
         self._tasks: dict[asyncio.Task[Any], Callable[[], None]] = {}  # that have not ended, and how they end
         self._handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
@@ -62,6 +63,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._paused_until = max(self._paused_until, self._clock.now + seconds)
         self._arm()
 
+    def work(self, seconds: float) -> None:
+        """What it does just now takes so long: its next turn comes after it."""
+        if seconds:
+            self._busy_until = max(self._busy_until, self._clock.now) + seconds
+
     def resume(self) -> None:
         self._paused_until = 0.0
         self._arm()
@@ -83,16 +89,17 @@ class SimLoop(asyncio.AbstractEventLoop):
             if not self._timers:
                 return
             at = self._moment(self._timers[0][0])
-        at = max(at, self._paused_until, self._clock.now)
+        held_until = max(self._paused_until, self._busy_until)
+        at = max(at, held_until, self._clock.now)
         if self._turn is not None:
-            if self._turn.action is not None and self._turn.at <= at and at > self._paused_until:
+            if self._turn.action is not None and self._turn.at <= at and at > held_until:
                 return
             self._turn.cancel()
         self._turn = self._clock.at(at, self._take_turn)
 
     def _take_turn(self) -> None:
         self._turn = None
-        if self.is_paused:
+        if self.is_paused or self._clock.now < self._busy_until:
             self._arm()
             return
         at, count = self._turns

@@ -66,7 +66,8 @@ class Stream:
     def write(self, data: bytes) -> None:
         if self._is_dead or self._ends is not None:
             return
-        self._flight.append((self._network.clock.now + self._latency_s, data))
+        leaves_at = self._network.clock.now + self._network.leaving_s(self._link, self._number, len(data))
+        self._flight.append((leaves_at + self._latency_s, data))
         self.in_flight_bytes += len(data)
         self._arm()
         if not self._is_paused and self.in_flight_bytes > self._network.settings.buffer_bytes_high:
@@ -120,7 +121,14 @@ class Stream:
             flight.appendleft((now + self._latency_s * chance.random(), data[at:]))
             data, is_end = data[:at], False
         self._arm()
-        self._deliver(data)
+        if entering_s := self._network.entering_s(self._link, self._number, len(data)):
+            self._network.clock.after(entering_s, partial(self._enter, data, is_end))
+        else:
+            self._enter(data, is_end)
+
+    def _enter(self, data: bytes, is_end: bool) -> None:
+        if not self._is_dead:
+            self._deliver(data)
         if is_end and not self._is_dead:
             self._link.stream_ended(self._number, self._ends or "")
 
@@ -215,6 +223,14 @@ class Network:
 
     def draw_latency_s(self) -> float:
         return self.chance.uniform(self.settings.latency_s_min, self.settings.latency_s_max)
+
+    def leaving_s(self, link: Link, number: int, size_bytes: int) -> float:
+        """How long it takes until what is written to that stream has left the machine."""
+        return 0.0
+
+    def entering_s(self, link: Link, number: int, size_bytes: int) -> float:
+        """How long it takes until what has come to the end of that stream has entered the machine."""
+        return 0.0
 
     def listen(self, broker: End | None) -> None:
         self._broker = broker

@@ -24,6 +24,7 @@ from angarium.sim.clusters.transports import NodeLoop, SimSockets
 from angarium.sim.clusters.wires import Air, Wires
 from angarium.sim.clusters.witness import GroupWitness, WitnessedManager
 from angarium.sim.disk import SimDisk
+from angarium.sim.hardware import Unlimited
 from angarium.sim.messages import Violation
 from angarium.sim.trace import Trace
 from angarium.store.interface import Store
@@ -47,6 +48,7 @@ class Around:
     tally: Callable[[str], None]
     bus: BusSettings
     rates: Sequence[float]  # of clocks
+    hardware: Unlimited
 
 
 class Machine:
@@ -90,7 +92,7 @@ class Machine:
         self.is_open = False
         self.loop = NodeLoop(  # type: ignore[abstract]
             around.clock, self.name, self.host, self._wires_of, starts_at=self._chance.randint(0, 1_000_000) / 8,
-            rate=self._rate,
+            rate=self._rate, hardware=around.hardware,
         )  # fmt: skip
         self.loop.set_exception_handler(partial(self._failed, self.loop))
         self.loop.call_soon(self._begin, self.loop)

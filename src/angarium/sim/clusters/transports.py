@@ -7,6 +7,7 @@ from angarium.core.client.reconnect import Address
 from angarium.runtime.multicast import BusLink, SocketSettings
 from angarium.sim.clock import Clock
 from angarium.sim.clusters.wires import Air, Wires
+from angarium.sim.hardware import Unlimited
 from angarium.sim.loop import SimLoop
 from angarium.sim.network import Link
 
@@ -39,6 +40,7 @@ class SimTransport(asyncio.Transport):
         if self._is_deaf:
             self._unread.append(data)
             return
+        self._loop.spend(len(data))
         at = 0
         while at < len(data) and not self._is_closing:
             if self._is_deaf:
@@ -63,6 +65,7 @@ class SimTransport(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         if not self._is_closing:
+            self._loop.spend(len(data))
             self._out.write(bytes(data))
 
     def writelines(self, list_of_data: Any) -> None:
@@ -214,11 +217,17 @@ class NodeLoop(SimLoop):
     """The loop of a node's process, on a machine that is on the network. `wires`: by the port that is listened on."""
 
     def __init__(
-        self, clock: Clock, name: str, host: str, wires: Callable[[int], Wires], *, starts_at: float, rate: float
-    ) -> None:
+        self, clock: Clock, name: str, host: str, wires: Callable[[int], Wires], *, starts_at: float, rate: float,
+        hardware: Unlimited,
+    ) -> None:  # fmt: skip
         super().__init__(clock, name, starts_at=starts_at, rate=rate)
         self.host = host
         self._wires = wires
+        self._hardware = hardware
+
+    def spend(self, size_bytes: int) -> None:
+        """Be busy with one input or output."""
+        self.work(self._hardware.work_s(size_bytes))
 
     async def create_server(
         self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any
@@ -266,15 +275,18 @@ class SimSockets:
 
     def _read(self, datagrams: list[bytes]) -> None:
         self._waiting -= len(datagrams)
+        self._loop.spend(sum(map(len, datagrams)))
         self._received(datagrams)
 
     def multicast(self, link: int, datagrams: list[bytes]) -> None:
+        self._loop.spend(sum(map(len, datagrams)))
         self._air.multicast(self._loop.host, datagrams)
 
     def traffic(self, link: int) -> tuple[int, int]:
         return 0, 0
 
     def unicast(self, address: tuple[str, int], datagrams: list[bytes]) -> None:
+        self._loop.spend(sum(map(len, datagrams)))
         self._air.unicast(self._loop.host, address[0], datagrams)
 
     def refresh(self) -> None: ...

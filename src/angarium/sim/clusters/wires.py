@@ -10,6 +10,7 @@ from random import Random
 
 from angarium.core.client.reconnect import Address
 from angarium.sim.clock import Clock
+from angarium.sim.hardware import Unlimited
 from angarium.sim.network import _AFTER_S, End, Link, Network, NetworkSettings
 from angarium.sim.trace import Trace
 
@@ -25,6 +26,7 @@ class Wires(Network):
         super().__init__(clock, trace, chance, settings)
         self.blocked: set[tuple[str, str]] = set()  # (from, to): nothing gets through that way
         self.dark: set[str] = set()  # machines without power
+        self.hardware = Unlimited()
         self._listeners: dict[tuple[str, int], End] = {}
         self._hosts: dict[int, tuple[str, str]] = {}  # of links: who dialled whom
 
@@ -69,6 +71,12 @@ class Wires(Network):
         link.to_client.stall(latency_s + _AFTER_S)
         listener.opened(link)
         self.clock.after(latency_s, partial(self._open, client, link))
+
+    def leaving_s(self, link: Link, number: int, size_bytes: int) -> float:
+        return self.hardware.leaving_s(self._hosts[link.number][number], size_bytes)
+
+    def entering_s(self, link: Link, number: int, size_bytes: int) -> float:
+        return self.hardware.entering_s(self._hosts[link.number][1 - number], size_bytes)
 
     def hosts(self, link: Link) -> tuple[str, str]:
         return self._hosts[link.number]
@@ -136,6 +144,7 @@ class Air:
         self._wires = wires
         self._hearing: dict[str, Hear] = {}  # in order of their start
         self.is_multicast_dead = False
+        self.hardware = Unlimited()
 
     def attach(self, host: str, hear: Hear) -> None:
         self._hearing[host] = hear
@@ -146,11 +155,15 @@ class Air:
     def multicast(self, source: str, datagrams: list[bytes]) -> None:
         if self.is_multicast_dead:
             return
+        leaving_s = self.hardware.leaving_s(source, sum(map(len, datagrams)))
         for host in list(self._hearing):
             if host != source:
-                self.unicast(source, host, datagrams)
+                self._carry(source, host, datagrams, leaving_s)
 
     def unicast(self, source: str, host: str, datagrams: list[bytes]) -> None:
+        self._carry(source, host, datagrams, self.hardware.leaving_s(source, sum(map(len, datagrams))))
+
+    def _carry(self, source: str, host: str, datagrams: list[bytes], leaving_s: float) -> None:
         if not self._wires.passes(source, host):
             return
         settings, draw = self.settings, self._chance.random
@@ -160,17 +173,24 @@ class Air:
                 if draw() < settings.loss_chance:
                     continue
                 if draw() < settings.overtake_chance:
-                    self._later(host, [datagram], self._chance.uniform(0.0, settings.late_s_max))
+                    self._later(host, [datagram], leaving_s + self._chance.uniform(0.0, settings.late_s_max))
                 else:
                     together.append(datagram)
         if together:
-            self._later(host, together, self._chance.uniform(settings.latency_s_min, settings.latency_s_max))
+            latency_s = self._chance.uniform(settings.latency_s_min, settings.latency_s_max)
+            self._later(host, together, leaving_s + latency_s)
 
     def _later(self, host: str, datagrams: list[bytes], delay_s: float) -> None:
         hear = self._hearing.get(host)
+
+        def come() -> None:
+            if entering_s := self.hardware.entering_s(host, sum(map(len, datagrams))):
+                self._clock.after(entering_s, arrive)
+            else:
+                arrive()
 
         def arrive() -> None:
             if hear is not None and self._hearing.get(host) is hear:
                 hear(datagrams)
 
-        self._clock.after(delay_s, arrive)
+        self._clock.after(delay_s, come)

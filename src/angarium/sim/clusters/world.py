@@ -18,6 +18,7 @@ from angarium.core.destination.events import FromSession, Report, ToSession
 from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.storage import Operation
 from angarium.core.wire.frames import Deliver
+from angarium.node.config import NodeConfig
 from angarium.sim.applications import Application, Place
 from angarium.sim.client import SimClient
 from angarium.sim.clock import Clock
@@ -29,6 +30,7 @@ from angarium.sim.clusters.wires import Air, Wires
 from angarium.sim.clusters.witness import GroupWitness, Serving
 from angarium.sim.disk import SimDisk
 from angarium.sim.faults import Participant
+from angarium.sim.hardware import Capacity, Hardware, Unlimited
 from angarium.sim.messages import Violation
 from angarium.sim.network import NetworkSettings
 from angarium.sim.observer import Observer
@@ -56,8 +58,9 @@ class ClusterWorld(World):
     spared: tuple[str, ...] = ()  # kinds of trouble that such a world cannot tell from a broken promise
 
     def __init__(
-        self, seed: int, settings: WorldSettings | None = None, *, shape: Shape | None = None, is_traced: bool = False
-    ) -> None:
+        self, seed: int, settings: WorldSettings | None = None, *, shape: Shape | None = None, is_traced: bool = False,
+        capacity: Capacity | None = None,
+    ) -> None:  # fmt: skip
         self.seed = seed
         self.settings = settings = settings or draw_settings(seed)
         self.shape = shape or draw_shape(self.chance("shape"))
@@ -66,13 +69,10 @@ class ClusterWorld(World):
         rates = UNEVEN if "clock-set" not in self.spared and self.chance("rates").random() < 0.3 else (1.0,)
         self.ledger: GroupLedger = GroupLedger(self.clock, grace_s=settings.grace_s / max(rates))
         self.network = clients = Wires(self.clock, self.trace, self.chance("network"), settings.network)
-        chance = self.chance("links")
-        between = NetworkSettings(
-            latency_s_max=chance.choice((0.001, 0.005)), chop_chance=chance.choice((0.0, 0.3)),
-            buffer_bytes_high=chance.choice((4_096, 65_536, 1 << 20)), buffer_bytes_low=2_048,
-        )  # fmt: skip
-        self.wires = Wires(self.clock, self.trace, self.chance("wires"), between)
+        self.wires = Wires(self.clock, self.trace, self.chance("wires"), self._draw_links())
         self.air = Air(self.clock, self.chance("air"), self.wires)
+        hardware = Unlimited() if capacity is None else Hardware(self.clock, capacity)
+        clients.hardware = self.wires.hardware = self.air.hardware = hardware
         self.serving = Serving()
         self._witnesses: dict[int, GroupWitness] = {}
         self.applications: list[Participant] = []
@@ -83,16 +83,26 @@ class ClusterWorld(World):
         self._has_expiries = rates is not UNEVEN
         around = Around(
             self.clock, self.trace, clients, self.wires, self.air, self._witness, self._disk, self._count,
-            self.chance("bus").choice((BusSettings(), NARROW_BUS)), rates,
+            self._draw_bus(), rates, hardware,
         )  # fmt: skip
-        in_doubt_s = self.chance("configuration").choice((0.2, 1.0, 3.0))
         self.machines = {
-            name: Machine(
-                around, self.shape.host(name), configuration(self.shape, name, settings, in_doubt_s=in_doubt_s),
-                self.chance(f"machine {name}"),
-            )
+            name: Machine(around, self.shape.host(name), self._configuration(name), self.chance(f"machine {name}"))
             for name in self.shape.nodes
-        }  # fmt: skip
+        }
+
+    def _draw_links(self) -> NetworkSettings:
+        chance = self.chance("links")
+        return NetworkSettings(
+            latency_s_max=chance.choice((0.001, 0.005)), chop_chance=chance.choice((0.0, 0.3)),
+            buffer_bytes_high=chance.choice((4_096, 65_536, 1 << 20)), buffer_bytes_low=2_048,
+        )  # fmt: skip
+
+    def _draw_bus(self) -> BusSettings:
+        return self.chance("bus").choice((BusSettings(), NARROW_BUS))
+
+    def _configuration(self, name: str) -> NodeConfig:
+        in_doubt_s = self.chance("configuration").choice((0.2, 1.0, 3.0))
+        return configuration(self.shape, name, self.settings, in_doubt_s=in_doubt_s)
 
     def _witness(self, number: int) -> GroupWitness:
         if number not in self._witnesses:
