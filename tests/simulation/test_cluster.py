@@ -43,6 +43,17 @@ def test_without_trouble_everything_is_confirmed_and_received() -> None:
     assert outcome.tally["managers started"] == 1
 
 
+@pytest.mark.parametrize("buses", (("red: a1 a2", "blue: b1 b2"), ("red: cm1", "blue: cm2")), ids=("groups", "cms"))
+def test_one_bus_of_two_is_dead_for_a_while(buses: tuple[str, ...]) -> None:
+    shape = Shape({"a": ("a1", "a2"), "b": ("b1", "b2")}, ("cm1", "cm2"), ("a1", "b1", "cm1"), buses)
+
+    def world(seed: int) -> ClusterWorld:
+        settings = replace(draw_settings(seed), faults=("loss", "kill-primary"), messages=60, trouble_s=4.0)
+        return ClusterWorld(seed, settings, shape=shape)
+
+    assert not said(run_seed(5, world))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_kind_of_trouble(kind: str) -> None:
     assert not said(run_seed(2, lambda seed: small_world(seed, kind)))

@@ -75,7 +75,7 @@ class Troubles:
         self._note("all is healed")
         world.wires.unblock_all()
         world.air.settings = AirSettings()
-        world.air.is_multicast_dead = False
+        world.air.is_multicast_dead = world.air.is_one_bus_dead = False
         for machine in world.machines.values():
             for disk in machine.disks.values():
                 disk.before_sync = disk.after_sync = None
@@ -250,11 +250,13 @@ class Troubles:
 
     def _lose_datagrams(self) -> None:
         chance, air = self._chance, self._world.air
-        air.is_multicast_dead = chance.random() < 0.2
+        drawn = chance.random()
+        air.is_multicast_dead, air.is_one_bus_dead = drawn < 0.2, 0.2 <= drawn < 0.5
         air.settings = AirSettings(
             chance.choice((0.0, 0.02, 0.3)), chance.choice((0.0, 0.1)), chance.choice((0.0, 0.1, 0.5))
         )
-        self._note(f"datagrams: {air.settings}, no multicast: {air.is_multicast_dead}")
+        dead = f"no multicast: {air.is_multicast_dead}, on one bus: {air.is_one_bus_dead}"
+        self._note(f"datagrams: {air.settings}, {dead}")
 
     # -- disks -----------------------------------------------------------------------------------------
 

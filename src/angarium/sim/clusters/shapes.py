@@ -1,5 +1,6 @@
 """How many nodes a simulated cluster has, and what each of them is."""
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from random import Random
 
 from angarium.core.destination.events import DestinationSettings
@@ -19,6 +20,7 @@ class Shape:
     groups: dict[str, tuple[str, ...]]  # who holds a copy
     client_managers: tuple[str, ...]
     voters: tuple[str, ...]
+    buses: tuple[str, ...] = ()  # several, as `cluster.buses` has them
 
     @property
     def nodes(self) -> list[str]:
@@ -38,6 +40,27 @@ LARGE = Shape(
 
 
 def draw_shape(chance: Random) -> Shape:
+    shape = _draw_nodes(chance)
+    return replace(shape, buses=_draw_buses(shape, chance))
+
+
+def _draw_buses(shape: Shape, chance: Random) -> tuple[str, ...]:
+    """One, or two in one of the arrangements that the shape allows."""
+    arrangements: list[tuple[str, ...]] = [(), ("red", "blue")]
+    groups, managers = list(shape.groups.values()), shape.client_managers
+    if set(managers).isdisjoint(node for members in groups for node in members):
+        if len(groups) > 1:
+            arrangements.append(_dealt([" ".join(members) for members in groups]))
+        if len(managers) > 1:
+            arrangements.append(_dealt(managers))
+    return chance.choice(arrangements)
+
+
+def _dealt(nodes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{bus}: {' '.join(nodes[at::2])}" for at, bus in enumerate(("red", "blue")))
+
+
+def _draw_nodes(chance: Random) -> Shape:
     drawn = chance.random()
     if drawn < 0.4:
         return USUAL if drawn < 0.3 else LARGE
@@ -73,6 +96,6 @@ def configuration(shape: Shape, name: str, settings: WorldSettings, *, in_doubt_
             name="simulated", secret=_SECRET, listen=f"{shape.host(name)}:{LINK_PORT}",
             voters=tuple(f"{voter}={shape.host(voter)}:{LINK_PORT}" for voter in shape.voters),
             groups=tuple(f"{group}: {' '.join(members)}" for group, members in shape.groups.items()),
-            client_manager=name in shape.client_managers,
+            client_manager=name in shape.client_managers, buses=shape.buses,
         ),
     )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any, cast
 from angarium.core.client.reconnect import Address
 from angarium.runtime.multicast import BusLink, SocketSettings
 from angarium.sim.clock import Clock
-from angarium.sim.clusters.wires import Air, Wires
+from angarium.sim.clusters.wires import Air, BusAddress, Wires
 from angarium.sim.hardware import Unlimited
 from angarium.sim.loop import SimLoop
 from angarium.sim.network import Link
@@ -255,6 +255,7 @@ class SimSockets:
         self._loop = loop
         self._air = air
         self._received = received
+        self._buses: dict[int, BusAddress] = {}
         self._waiting = 0
 
     def open_unicast(self, host: str, port: int = 0) -> int:
@@ -264,7 +265,9 @@ class SimSockets:
     def mtu_of(self, link: BusLink) -> int:
         return 1_500
 
-    def open_link(self, number: int, link: BusLink, incarnation: bytes) -> None: ...
+    def open_link(self, number: int, link: BusLink, incarnation: bytes) -> None:
+        self._buses[number] = (link.group, link.port)
+        self._air.join(self._loop.host, self._buses[number])
 
     def _hear(self, datagrams: list[bytes]) -> None:
         if self._loop.is_paused:
@@ -280,7 +283,7 @@ class SimSockets:
 
     def multicast(self, link: int, datagrams: list[bytes]) -> None:
         self._loop.spend(sum(map(len, datagrams)))
-        self._air.multicast(self._loop.host, datagrams)
+        self._air.multicast(self._loop.host, self._buses[link], datagrams)
 
     def traffic(self, link: int) -> tuple[int, int]:
         return 0, 0

@@ -132,10 +132,11 @@ class AirSettings:
 
 
 Hear = Callable[[list[bytes]], None]
+BusAddress = tuple[str, int]  # multicast group and port
 
 
 class Air:
-    """Datagrams, to one and to all."""
+    """Datagrams, to one and to all that are on a bus."""
 
     def __init__(self, clock: Clock, chance: Random, wires: Wires) -> None:
         self.settings = AirSettings()
@@ -143,21 +144,29 @@ class Air:
         self._chance = chance
         self._wires = wires
         self._hearing: dict[str, Hear] = {}  # in order of their start
+        self._on: dict[BusAddress, set[str]] = {}  # hosts on each bus, in the order in which buses were opened
         self.is_multicast_dead = False
+        self.is_one_bus_dead = False  # the first, if there are several
         self.hardware = Unlimited()
 
     def attach(self, host: str, hear: Hear) -> None:
         self._hearing[host] = hear
 
+    def join(self, host: str, bus: BusAddress) -> None:
+        self._on.setdefault(bus, set()).add(host)
+
     def detach(self, host: str) -> None:
         self._hearing.pop(host, None)
+        for hosts in self._on.values():
+            hosts.discard(host)
 
-    def multicast(self, source: str, datagrams: list[bytes]) -> None:
-        if self.is_multicast_dead:
+    def multicast(self, source: str, bus: BusAddress, datagrams: list[bytes]) -> None:
+        is_first_of_several = len(self._on) > 1 and bus == next(iter(self._on))
+        if self.is_multicast_dead or (self.is_one_bus_dead and is_first_of_several):
             return
         leaving_s = self.hardware.leaving_s(source, sum(map(len, datagrams)))
         for host in list(self._hearing):
-            if host != source:
+            if host != source and host in self._on[bus]:
                 self._carry(source, host, datagrams, leaving_s)
 
     def unicast(self, source: str, host: str, datagrams: list[bytes]) -> None:
