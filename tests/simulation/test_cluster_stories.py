@@ -1,8 +1,10 @@
 """What has gone wrong in whole clusters, told step by step: real nodes in virtual time, quiet but for what it says."""
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from angarium.core.destination import attendance
 from angarium.core.session.client_manager import ClientManager
 from angarium.node.cluster.replica import ReplicaHost
 from angarium.node.cluster.services import OnChannel
@@ -11,7 +13,7 @@ from angarium.sim.clusters.shapes import Shape
 from angarium.sim.clusters.wires import AirSettings, Wires
 from angarium.sim.clusters.world import ClusterWorld
 from angarium.sim.messages import Violation
-from angarium.sim.sessions import SimConsumer
+from angarium.sim.sessions import SimConsumer, SimProducer
 from angarium.sim.world import draw_settings
 from tests.simulation.stories import consumer_in, link_of, producer_in, publish, settle_on_arrival
 
@@ -109,6 +111,7 @@ def test_what_was_said_before_a_link_broke_is_void() -> None:
 
 def test_that_story_notices_when_nothing_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReplicaHost, "from_channel", without_beginnings)
+    monkeypatch.setattr(attendance, "_MISSED_MAX", 0)
     with pytest.raises(Violation, match="open already"):
         open_while_the_link_breaks(quiet_cluster())
 
@@ -130,3 +133,31 @@ def test_a_node_that_becomes_primary_as_it_stops_does_not_read_a_closed_store(
     world.run_for(delay_s)
     host._start(host.started_epoch + 1)
     world.run_until(lambda: machine.node is None)
+
+
+def miss_one_that_lives(world: ClusterWorld) -> SimProducer:
+    """The message manager's node has a client manager for gone, which goes on; then it is heard again."""
+    producer = producer_in(world)
+    node, loop = world.machines["mm1"].node, world.machines["mm1"].loop
+    assert node is not None and loop is not None
+    host = node.replicas["a"]
+    client_manager = host._attendance.client_manager_of(producer.session.identity)
+    assert client_manager is not None
+    producer.publish([b"on its way"])
+    loop.call_soon(host.client_manager_gone, client_manager)
+    world.run_for(0.1)
+    loop.call_soon(partial(node.answering.tell_serving, client_manager, host, is_anew=True))
+    return producer
+
+
+def test_what_is_on_its_way_from_a_client_manager_that_was_missed_is_void() -> None:
+    """One-way trouble, seed 4: what was published on a producer that had been ended, ended it at the client."""
+    world = quiet_cluster()
+    producer = miss_one_that_lives(world)
+    world.run_until(lambda: producer.unconfirmed == 0)
+
+
+def test_that_story_notices_when_it_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attendance, "_MISSED_MAX", 0)
+    with pytest.raises(Violation, match="is not open"):
+        miss_one_that_lives(quiet_cluster())

@@ -101,3 +101,20 @@ def test_a_message_manager_itself_is_not_stalled() -> None:
     attendance.heard(ONE, SESSION, destination_id(3, 0), frames.Locate("q", DestinationKind.QUEUE))
     attendance.heard(ONE, SESSION, destination_id(3, 7), OPEN)
     assert attendance.stall(ONE, True) == [FromSession(SESSION, destination_id(3, 7), frames.Stall(True))]
+
+
+def test_who_was_missed_is_heard_again_when_it_begins_anew() -> None:
+    attendance = Attendance()
+    attendance.heard(ONE, SESSION, 7, OPEN)
+    attendance.gone(ONE)
+    assert attendance.heard(ONE, SESSION, 7, frames.Credit(1, 10)) is None
+    assert attendance.heard(ONE, SESSION, 7, OPEN) is None, "it would be ended when it begins anew"
+    assert attendance.begins_anew(ONE) == []
+    assert attendance.heard(ONE, SESSION, 7, OPEN) == []
+
+
+def test_who_had_said_nothing_is_not_missed() -> None:
+    """It has nothing to begin anew with, and does not say so."""
+    attendance = Attendance()
+    attendance.gone(ONE)
+    assert attendance.heard(ONE, SESSION, 7, OPEN) == []

@@ -4,6 +4,9 @@ A client manager tells every destination when one of its sessions ends. One that
 it in its place, as of a connection that was cut off, so that what those sessions hold is kept for them for the grace
 time, and their temporary destinations too.
 
+One that was missed and lives has said things that are still on their way, about what is no longer open. All of it is
+void until the client manager says that it begins anew: it does, as soon as it is heard again.
+
 What is remembered goes with the session that it is about, or with its client manager. A session that another client
 manager has taken over belongs to that one, whatever the old one still says. Both may live, and what they say arrives in
 any order: the client counts its turns, and who comes with an earlier one comes late.
@@ -19,6 +22,7 @@ _OPENING = (
     frames.Locate, frames.Request, frames.Watch, frames.ClientHere, frames.ProducerOpen, frames.ConsumerOpen,
     frames.StreamOpen, frames.CommitQuestion,
 )  # fmt: skip
+_MISSED_MAX = 1_000  # each start of a client manager is another one: the oldest have come to their end
 
 
 @dataclass(slots=True)
@@ -33,6 +37,7 @@ class _Attending:
 class Attendance:
     def __init__(self) -> None:
         self._sessions: dict[bytes, _Attending] = {}
+        self._missed: dict[bytes, None] = {}  # client managers that were spoken for, and have not begun anew
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -55,7 +60,9 @@ class Attendance:
         self, client_manager: bytes, session: bytes, destination: int, frame: Frame, *, turn: int = 0
     ) -> list[FromSession] | None:
         """To be called with every frame: what the message manager has to be told before it. None: it is from a client
-        manager that has lost the session to another, and void."""
+        manager that has lost the session to another, or was missed, and void."""
+        if client_manager in self._missed:
+            return None
         attending = self._sessions.get(session)
         before: list[FromSession] = []
         if attending is not None and attending.client_manager != client_manager:
@@ -93,7 +100,17 @@ class Attendance:
     def gone(self, client_manager: bytes) -> list[FromSession]:
         """What the client manager would have said of its sessions."""
         sessions = [s for s, attending in self._sessions.items() if attending.client_manager == client_manager]
+        if sessions:  # else it has nothing to begin anew with, and may not know that it was missed
+            self._missed[client_manager] = None
+            if len(self._missed) > _MISSED_MAX:
+                del self._missed[next(iter(self._missed))]
         return [event for session in sessions for event in self._ended(session)]
+
+    def begins_anew(self, client_manager: bytes) -> list[FromSession]:
+        """It says so itself: what it said before is over, and what it says from now on counts."""
+        events = self.gone(client_manager)
+        self._missed.pop(client_manager, None)
+        return events
 
     def _ended(self, session: bytes) -> list[FromSession]:
         attending = self._sessions.pop(session)

@@ -136,7 +136,7 @@ class ReplicaHost:
             self._run(r.MessageReceived(Replica(node, store), decode_replica(order), payload))
             return
         if message[0] == OnChannel.ANEW:
-            self.client_manager_gone(incarnation)
+            self._end_sessions(self._attendance.begins_anew(incarnation))
             return
         envelope = open_envelope(message[1:])
         if envelope.payload:
@@ -155,7 +155,10 @@ class ReplicaHost:
             self._run_manager(told)
 
     def client_manager_gone(self, incarnation: bytes) -> None:
-        for event in self._attendance.gone(incarnation):
+        self._end_sessions(self._attendance.gone(incarnation))
+
+    def _end_sessions(self, events: list[mm.FromSession]) -> None:
+        for event in events:
             if self.manager is not None:
                 self._run_manager(event)
 
