@@ -45,6 +45,8 @@ class Traffic:
         self._pause_s = _PAUSE_S
         self._faults_over = asyncio.Event()
         self._sent_before_fault: dict[str, int] = {}
+        self._is_troubled = False  # the test has done something that may cost a connection
+        self._losses: list[str] = []  # of connections
         self._consumers: list[Consumer] = []
 
     @property
@@ -56,7 +58,22 @@ class Traffic:
         return sum(len(inbox.bodies) for inbox in (*self.workers, *self.subscribers))
 
     def note_fault(self) -> None:
-        """Also called when a connection is lost for whatever reason: a machine that is busy enough is one."""
+        """To be called by whoever makes trouble, at the latest when it is over."""
+        self._is_troubled = True
+        self._note_disorder()
+
+    def _watch(self, name: str, connection: angarium.Connection) -> None:
+        """A connection that is lost excuses disorder, and must not be lost in a run without trouble."""
+
+        def changed() -> None:
+            self._note_disorder()
+            if not connection.is_connected:
+                self._losses.append(f"{name}: {connection.loss}")
+
+        connection.on_change = changed
+
+    def _note_disorder(self) -> None:
+        """What was sent by now may come late."""
         self._sent_before_fault = {name: len(bodies) for name, bodies in self.sent.items()}
 
     @contextmanager
@@ -92,6 +109,7 @@ class Traffic:
                 await asyncio.wait_for(session.sync(), WAIT_S)
                 task.cancel()
             await self._assert_drained()
+            assert self._is_troubled or not self._losses, f"nobody did anything to these connections: {self._losses}"
         self.check()
 
     async def _reader(
@@ -99,7 +117,7 @@ class Traffic:
         durable: str | None,
     ) -> tuple[angarium.Session, "asyncio.Task[None]"]:  # fmt: skip
         connection = await stack.enter_async_context(angarium.connect(self._address, reconnect=EAGER))
-        connection.on_change = self.note_fault
+        self._watch(inbox.name, connection)
         session = await stack.enter_async_context(connection.session())
         prefetch = self.chance.choice((100, 1_000, 5_000))
         consumer = session.consume(destination, durable=durable, prefetch=prefetch)
@@ -116,6 +134,7 @@ class Traffic:
         sent, ids = self.sent[name], self.ids[name]
         waiting: list[angarium.Sending] = []
         async with angarium.connect(self._address, reconnect=EAGER) as connection, connection.session() as session:
+            self._watch(name, connection)
             while not self._faults_over.is_set():
                 for _ in range(_BURST):
                     sent.append(body_of(name, len(sent)))
@@ -125,6 +144,7 @@ class Traffic:
                     ids.append(await waiting.pop(0))
             for sending in waiting:
                 ids.append(await sending)
+            connection.on_change = None  # it is closed now
 
     def _expected_count(self) -> int:
         queued = sum(len(self.sent[name]) for name in QUEUE_PRODUCERS)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import angarium
 from angarium.core.wire import frames
-from tests.process.process_broker import running, until_async
+from tests.process.process_broker import Broker, running, until_async
+from tests.process.process_delay import Delay
 from tests.process.process_ledger import Inbox, assert_same, body_of
 from tests.process.process_traffic import PATIENT, Traffic
 from tests.process.process_wire import RawClient
@@ -44,7 +45,7 @@ def test_idleness_and_a_short_pause_are_not_even_noticed(tmp_path: Path) -> None
             async with angarium.connect(broker.address) as connection, connection.session() as session:
                 await session.send("q", b"before")
                 used = _local_port(connection)
-                await asyncio.to_thread(_hear_heartbeats, broker.port, 4)  # idle all the while
+                await asyncio.to_thread(_hear_heartbeats, broker, 4, heartbeat_s)  # idle all the while
                 broker.pause()
                 await asyncio.sleep(1.2 * heartbeat_s)
                 broker.go_on()
@@ -90,12 +91,14 @@ def test_a_client_that_blocks_its_loop_keeps_its_connection_and_its_messages(tmp
         asyncio.run(run())
 
 
-def _hear_heartbeats(port: int, count: int) -> None:
-    """A client that says nothing hears from the broker all the same."""
-    with RawClient(port) as client:
+def _hear_heartbeats(broker: Broker, count: int, heartbeat_s: float) -> None:
+    """A client that says nothing hears from the broker all the same, before it would have to give it up."""
+    with RawClient(broker.port) as client:
         client.hello()
         for _ in range(count):
+            delay = Delay(broker.pid)
             client.expect(frames.Ping)
+            assert delay.seconds() < 3 * heartbeat_s
 
 
 def _local_port(connection: angarium.Connection) -> int:
