@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 GROUP = "239.255.90.1"
+BUS = "239.255.90.0/24"  # with the groups behind it
 _numbers = itertools.count(1)
 
 
@@ -99,7 +100,7 @@ class Hosts:
         self.on(number, "nft", f"add rule inet loss arriving {what} counter drop")
 
     def lose_multicast(self, number: int, percent: int) -> None:
-        self.lose(number, f"ip daddr {GROUP} numgen random mod 100 < {percent}")
+        self.lose(number, f"ip daddr {BUS} numgen random mod 100 < {percent}")
 
     def heal(self, number: int) -> None:
         self.on(number, "nft", "add table inet loss")  # so that there is one to delete

@@ -1,4 +1,5 @@
 """Listens to buses on loopback, as a stranger: what each carries, by channel and sender. Headers are not sealed."""
+import ipaddress
 import socket
 import threading
 from collections import Counter
@@ -17,19 +18,29 @@ class Flow(NamedTuple):
     sender: str
 
 
+def _behind(address: str, place: int) -> tuple[str, int]:
+    group, _, port = address.rpartition(":")
+    return str(ipaddress.IPv4Address(group) + place), int(port)
+
+
 class BusTap:
-    def __init__(self, addresses: Mapping[str, str]) -> None:
+    """Of each bus, the groups that are for replica groups: as many as it is told there are."""
+
+    def __init__(self, addresses: Mapping[str, str], *, groups: int) -> None:
         self._data: Counter[Flow] = Counter()  # bytes of streams; nothing that only keeps them going
         self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._listen, args=bus) for bus in addresses.items()]
-        self._opened = threading.Barrier(len(addresses) + 1)
+        self._threads = [
+            threading.Thread(target=self._listen, args=(bus, *_behind(address, place)))
+            for bus, address in addresses.items()
+            for place in range(1, groups + 1)
+        ]
+        self._opened = threading.Barrier(len(self._threads) + 1)
 
-    def _listen(self, bus: str, address: str) -> None:
-        group, _, port = address.rpartition(":")
+    def _listen(self, bus: str, group: str, port: int) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as tap:
             tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
             tap.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            tap.bind((group, int(port)))
+            tap.bind((group, port))
             request = socket.inet_aton(group) + socket.inet_aton("127.0.0.1")
             tap.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
             tap.settimeout(0.05)

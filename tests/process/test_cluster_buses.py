@@ -105,7 +105,7 @@ def test_each_group_has_a_bus_and_client_managers_are_on_all(tmp_path: Path) -> 
             assert refused.value.code == "other-bus"
             groups = await _groups(cluster)
             a, b = groups.numbers["a"], groups.numbers["b"]
-            with BusTap(_addresses(buses)) as tap:
+            with BusTap(_addresses(buses), groups=2) as tap:
                 await groups.send(cluster.addresses[0])
                 primary = await cluster.primary_of("a")
                 cluster.kill(primary)
@@ -129,7 +129,7 @@ def test_each_client_manager_has_a_bus_and_copies_are_on_all(tmp_path: Path) -> 
             both = ["red", "blue"]
             assert on == {"a1": both, "a2": both, "b1": both, "b2": both, "cm1": ["red"], "cm2": ["blue"]}
             groups = await _groups(cluster)
-            with BusTap(_addresses(buses)) as tap:
+            with BusTap(_addresses(buses), groups=2) as tap:
                 cm1, cm2 = [await _incarnation(address) for address in cluster.addresses]
                 await groups.send(cluster.addresses[0])
                 assert 2 * PORTION <= tap.data_bytes("red", sender=cm1) < 3 * PORTION

@@ -25,3 +25,10 @@ def test_a_wire_bounds_what_is_carried() -> None:
 def test_a_process_that_takes_longer_carries_less() -> None:
     busy = replace(QUICK_WIRE, call_s=10 * QUICK_WIRE.call_s, byte_s=10 * QUICK_WIRE.byte_s)
     assert carried(busy) < carried(QUICK_WIRE) / 3
+
+
+def test_more_groups_carry_more() -> None:
+    """What is for one group costs the machines of another nothing, not even their wires."""
+    wire = replace(QUICK_WIRE, wire_bytes_per_s=40e6)
+    one = carried(wire, client_managers=6)
+    assert carried(wire, groups=3, client_managers=18) > 2.4 * one

@@ -11,6 +11,7 @@ What the rest of the node uses:
     bus.is_blocked(channel)                        whether to send no more for now
     bus.pause(channel, True)                       this node takes no more of the channel for now
     bus.rejoin(channel, sender)                    after StreamLost
+    bus.hear(link, True)                           whether this node receives what comes there
     bus.is_reached(node, link)                     whether that neighbour hears us there by multicast
     bus.counters, bus.traffic(link)                for metrics
     await bus.close()
@@ -205,6 +206,10 @@ class ClusterBus:
     def is_reached(self, node: bytes, link: int) -> bool:
         """That neighbour hears us on the link: nothing that goes there need be carried to it."""
         return link in self._settings.links and node in self._addresses and self._machine.is_reached(node, link)
+
+    def hear(self, link: int, heard: bool) -> None:
+        """What comes on the link is for this node, or not: then the system drops it before it costs anything."""
+        self._sockets.hear(link, heard)
 
     def traffic(self, link: int) -> tuple[int, int]:
         """Bytes sent and received there by multicast."""

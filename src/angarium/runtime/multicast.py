@@ -46,6 +46,8 @@ class BusLink:
     hops_max: int = 1
     # Whether other nodes on this host hear us.
     loopback: bool = True
+    # Whether this node hears it, or only speaks; `BusSockets.hear` changes it.
+    hears: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ class MulticastLink:
 
     def __init__(self, link: BusLink, settings: SocketSettings, warn: Warn) -> None:
         self.link = link
+        self.hears = link.hears
         self.sent_bytes = self.received_bytes = 0
         self.receiver = UdpSocket(settings, warn)
         self.sender = UdpSocket(settings, warn)
@@ -177,18 +180,29 @@ class MulticastLink:
         """Join again, if the interface went and came back; False while it is away."""
         try:
             address, index = interface_of(self.link.interface)
-            group = socket.inet_aton(self.link.group)
-            try:
-                request = _MREQN.pack(group, address, index)
-                self.receiver.socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:  # that one says: we are in it
-                    raise
+            if self.hears:
+                self._change_membership(socket.IP_ADD_MEMBERSHIP, address, index)
             outgoing = _MREQN.pack(bytes(4), address, index)
             self.sender.socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, outgoing)
         except OSError:
             return False
         return True
+
+    def hear(self, heard: bool) -> None:
+        """From now on, or no more: then its datagrams do not even come to this machine, if the switch knows how."""
+        if heard != self.hears:
+            self.hears = heard
+            with contextlib.suppress(OSError):  # no interface now: `refresh` joins
+                change = socket.IP_ADD_MEMBERSHIP if heard else socket.IP_DROP_MEMBERSHIP
+                self._change_membership(change, *interface_of(self.link.interface))
+
+    def _change_membership(self, change: int, address: bytes, index: int) -> None:
+        request = _MREQN.pack(socket.inet_aton(self.link.group), address, index)
+        try:
+            self.receiver.socket.setsockopt(socket.IPPROTO_IP, change, request)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:  # that one says: we are in it
+                raise
 
     def send(self, datagrams: list[bytes]) -> None:
         self.sent_bytes += sum(map(len, datagrams))
@@ -245,6 +259,7 @@ class SocketsLike(Protocol):
     def open_unicast(self, host: str, port: int = 0) -> int: ...
     def mtu_of(self, link: BusLink) -> int: ...
     def open_link(self, number: int, link: BusLink, incarnation: bytes) -> None: ...
+    def hear(self, link: int, heard: bool) -> None: ...
     def multicast(self, link: int, datagrams: list[bytes]) -> None: ...
     def traffic(self, link: int) -> tuple[int, int]: ...
     def unicast(self, address: Address, datagrams: list[bytes]) -> None: ...
@@ -289,6 +304,10 @@ class BusSockets:
         datagrams = receive()
         if datagrams:
             self._received(datagrams)
+
+    def hear(self, link: int, heard: bool) -> None:
+        if (opened := self._links.get(link)) is not None:
+            opened.hear(heard)
 
     def multicast(self, link: int, datagrams: list[bytes]) -> None:
         self._links[link].send(datagrams)

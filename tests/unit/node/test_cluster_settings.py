@@ -1,4 +1,5 @@
 """Goal: a mistake in the settings of a cluster is named before anything starts; what all must share has one digest."""
+import ipaddress
 from dataclasses import replace
 from pathlib import Path
 
@@ -114,10 +115,25 @@ def test_a_node_sends_on_a_bus_that_it_shares_with_the_group(
 ) -> None:
     buses = Buses(settings, node)
     assert [bus.name for bus in buses.mine] == on.split()
-    assert list(buses.links()) == [bus.number for bus in buses.mine]
+    links = buses.links()
     for number, (group, wanted) in enumerate((("a", to_a), ("b", to_b)), 1):
-        link = buses.link_for(number, group_members(settings)[group])
-        assert link == (NO_LINK if wanted is None else buses.all[wanted].number)
+        link = buses.link_for(group, number, group_members(settings)[group])
+        if wanted is None:
+            assert link == NO_LINK
+        else:
+            assert link in buses.links_of(group) and link in buses.links_on(buses.all[wanted])
+            assert links[link].group == str(ipaddress.IPv4Address(buses.all[wanted].group) + number)
+
+
+def test_what_is_for_a_group_is_heard_once_the_node_is_in_it() -> None:
+    buses = Buses(replace(GOOD_B, bus="239.192.0.255:99"), "a1")
+    links = buses.links()
+    assert {link.group: link.hears for link in links.values()} == {
+        "239.192.0.255": True, "239.192.1.0": False, "239.192.1.1": False
+    }  # fmt: skip
+    assert {link.port for link in links.values()} == {99}
+    last = Buses(replace(GOOD_B, bus="239.192.255.255:99"), "a1").links()
+    assert [link.group for link in last.values()] == ["239.192.255.255", "239.192.0.0", "239.192.0.1"]
 
 
 def test_without_multicast_no_bus_is_opened() -> None:

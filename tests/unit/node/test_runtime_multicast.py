@@ -112,3 +112,24 @@ def test_interfaces_are_named_or_addressed() -> None:
 def test_the_longest_packet_of_an_interface_is_asked_of_the_system() -> None:
     assert mtu_of("lo") == mtu_of("127.0.0.1") == int(Path("/sys/class/net/lo/mtu").read_text())
     assert mtu_of("no-such-interface") == 0
+
+
+def test_a_link_that_is_not_heard_brings_nothing(link: MulticastLink) -> None:
+    def said(word: bytes) -> list[bytes]:
+        link.send([word])
+        link.sender.send([b"to all"], every)
+        got = received(everybody, 1)
+        assert got == [b"to all"]  # on loopback what was sent before it has arrived by then
+        return link.receiver.receive()
+
+    everybody, port = UdpSocket(SocketSettings(), pytest.fail), free_port()
+    with closing(everybody.socket):
+        everybody.socket.bind(("127.0.0.1", port))
+        every = ("127.0.0.1", port)
+        assert said(b"one") == [b"one"]
+        link.hear(False)
+        assert said(b"two") == []
+        link.refresh()
+        assert said(b"three") == []
+        link.hear(True)
+        assert said(b"four") == [b"four"]

@@ -284,7 +284,9 @@ class ClusterNode:
         group, nodes = configuration.group, self.nodes.view.values()
         receivers = tuple(n.incarnation for n in nodes if any(hosted.group == group for hosted in n.hosts))
         senders = tuple(n.incarnation for n in nodes if n.incarnation in receivers or ROLE_CM in n.roles)
-        link = self.buses.link_for(number, configuration.members)
+        for link in self.buses.links_of(group):
+            self.bus.hear(link, self.identity.incarnation in receivers)
+        link = self.buses.link_for(group, number, configuration.members)
         self.bus.change(b.MembersChanged(number, self.nodes.view_id, senders, receivers, link))
 
     def _group_changed(self, configuration: GroupConfiguration) -> None:

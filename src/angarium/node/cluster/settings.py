@@ -30,7 +30,7 @@ _SECRET_CHARACTERS_MIN = 16
 _VOTERS = (1, 3, 5)
 BUS_PORT = 4571
 ONE_BUS = "bus"  # its name where none are named
-_BUSES_MAX = 16  # each takes two sockets and probes of its own
+BUSES_MAX = 16  # each takes two sockets and probes of its own
 _BUS_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -48,7 +48,8 @@ class ClusterSettings:
     groups: tuple[str, ...] = ()
     # Whether clients connect to this node, at `node.listen`.
     client_manager: bool = True
-    # The multicast group and port of the bus. Empty: chosen from the cluster's name.
+    # The multicast group and port of the bus; the addresses behind it, one for each replica group, belong to it. Empty:
+    # chosen from the cluster's name.
     bus: str = ""
     # Name or address of the interface that the bus is on. Empty: the one that has the address of `cluster.listen`.
     bus_interface: str = ""
@@ -163,8 +164,8 @@ def _nodes_on_buses(settings: ClusterSettings) -> dict[str, tuple[str, ...]]:
         if not _BUS_NAME.fullmatch(name) or len(set(nodes)) != len(nodes) or name in found:
             raise ConfigError(f"cluster.buses {text!r}: use BUS: NODE NODE …, each bus and each node on it once")
         found[name] = nodes
-    if len(found) > _BUSES_MAX:
-        raise ConfigError(f"cluster.buses has {len(found)} buses: at most {_BUSES_MAX}")
+    if len(found) > BUSES_MAX:
+        raise ConfigError(f"cluster.buses has {len(found)} buses: at most {BUSES_MAX}")
     return found
 
 

@@ -11,6 +11,7 @@ from angarium.core.bus.events import BusSettings
 from angarium.core.client import events
 from angarium.core.replication.events import ReplicationSettings
 from angarium.node.config import NodeConfig
+from angarium.sim.clusters.checkers import Log
 from angarium.sim.clusters.shapes import Shape
 from angarium.sim.clusters.world import ClusterWorld
 from angarium.sim.disk import SimDiskSettings
@@ -69,6 +70,10 @@ class LoadWorld(ClusterWorld):
         return replace(super()._configuration(name), replication=ReplicationSettings())
 
     def measure(self, seconds: float) -> Carried:
+        with Log(self.trace):
+            return self._measure(seconds)
+
+    def _measure(self, seconds: float) -> Carried:
         self.start()
         for name in self._queues():
             self._add_queue(name)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from angarium.core.client.reconnect import Address
+from angarium.node.cluster.buses import bus_number
 from angarium.runtime.multicast import BusLink, SocketSettings
 from angarium.sim.clock import Clock
 from angarium.sim.clusters.wires import Air, BusAddress, Wires
@@ -255,7 +256,7 @@ class SimSockets:
         self._loop = loop
         self._air = air
         self._received = received
-        self._buses: dict[int, BusAddress] = {}
+        self._addresses: dict[int, BusAddress] = {}  # of links
         self._waiting = 0
 
     def open_unicast(self, host: str, port: int = 0) -> int:
@@ -266,8 +267,12 @@ class SimSockets:
         return 1_500
 
     def open_link(self, number: int, link: BusLink, incarnation: bytes) -> None:
-        self._buses[number] = (link.group, link.port)
-        self._air.join(self._loop.host, self._buses[number])
+        self._addresses[number] = (link.group, link.port)
+        self.hear(number, link.hears)
+
+    def hear(self, link: int, heard: bool) -> None:
+        if link in self._addresses:
+            self._air.join(self._loop.host, bus_number(link), self._addresses[link], hears=heard)
 
     def _hear(self, datagrams: list[bytes]) -> None:
         if self._loop.is_paused:
@@ -283,7 +288,7 @@ class SimSockets:
 
     def multicast(self, link: int, datagrams: list[bytes]) -> None:
         self._loop.spend(sum(map(len, datagrams)))
-        self._air.multicast(self._loop.host, self._buses[link], datagrams)
+        self._air.multicast(self._loop.host, bus_number(link), self._addresses[link], datagrams)
 
     def traffic(self, link: int) -> tuple[int, int]:
         return 0, 0

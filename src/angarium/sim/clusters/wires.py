@@ -144,7 +144,8 @@ class Air:
         self._chance = chance
         self._wires = wires
         self._hearing: dict[str, Hear] = {}  # in order of their start
-        self._on: dict[BusAddress, set[str]] = {}  # hosts on each bus, in the order in which buses were opened
+        self._on: dict[BusAddress, set[str]] = {}  # hosts that hear each multicast group
+        self._buses: set[int] = set()  # numbers of those that were opened
         self.is_multicast_dead = False
         self.is_one_bus_dead = False  # the first, if there are several
         self.hardware = Unlimited()
@@ -152,21 +153,22 @@ class Air:
     def attach(self, host: str, hear: Hear) -> None:
         self._hearing[host] = hear
 
-    def join(self, host: str, bus: BusAddress) -> None:
-        self._on.setdefault(bus, set()).add(host)
+    def join(self, host: str, bus: int, address: BusAddress, *, hears: bool) -> None:
+        self._buses.add(bus)
+        hosts = self._on.setdefault(address, set())
+        hosts.add(host) if hears else hosts.discard(host)
 
     def detach(self, host: str) -> None:
         self._hearing.pop(host, None)
         for hosts in self._on.values():
             hosts.discard(host)
 
-    def multicast(self, source: str, bus: BusAddress, datagrams: list[bytes]) -> None:
-        is_first_of_several = len(self._on) > 1 and bus == next(iter(self._on))
-        if self.is_multicast_dead or (self.is_one_bus_dead and is_first_of_several):
+    def multicast(self, source: str, bus: int, address: BusAddress, datagrams: list[bytes]) -> None:
+        if self.is_multicast_dead or (self.is_one_bus_dead and bus == 0 and len(self._buses) > 1):
             return
         leaving_s = self.hardware.leaving_s(source, sum(map(len, datagrams)))
         for host in list(self._hearing):
-            if host != source and host in self._on[bus]:
+            if host != source and host in self._on[address]:
                 self._carry(source, host, datagrams, leaving_s)
 
     def unicast(self, source: str, host: str, datagrams: list[bytes]) -> None:
