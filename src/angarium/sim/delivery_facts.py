@@ -41,9 +41,12 @@ class SubscriptionFacts:
     is_ending: bool = False  # its application has asked to unsubscribe
     sent: dict[int, int] = field(default_factory=dict)  # position -> last write asked for when it was sent again
     first_to: dict[int, ConsumerKey] = field(default_factory=dict)
+    first_in: dict[int, int] = field(default_factory=dict)  # the start of the broker that was first to send it
+    late: set[int] = field(default_factory=set)  # sent by a manager that had been replaced
     seen: dict[int, Send] = field(default_factory=dict)  # position -> the last of its sends that reached an application
     finished: set[int] = field(default_factory=set)  # settled or rejected by an application, answered or not
     settled: dict[int, Outcome] = field(default_factory=dict)  # and answered: final
+    settled_in: dict[int, int] = field(default_factory=dict)  # the start of the broker that answered so
     holds: dict[int, dict[ConsumerKey, Hold]] = field(default_factory=dict)
 
     def drop(self, key: ConsumerKey, low: int, high: int) -> None:
@@ -67,12 +70,15 @@ class ConsumerFacts:
     subscription: SubscriptionFacts
     ready_at: float | None = None  # when its application first learnt that it is open
     away_since: float | None = None
+    was_here: bool = False  # when the manager before the present one was replaced
     was_away: bool = False  # for the grace time, at least once
     forfeits_until: int = 0  # the last send before that: what arrives from before it is forfeited already
     is_gone: bool = False  # closed, or its client is
     is_refused: bool = False  # its last opening was: what it says since is ignored
     sends: dict[int, Send] = field(default_factory=dict)  # position -> when it was last sent here
     last: dict[Stream, int] = field(default_factory=dict)  # the last sequence among first deliveries
+    late: dict[int, int] = field(default_factory=dict)  # position -> what replaced the manager that sent it first
+    late_last: dict[tuple[int, Stream], int] = field(default_factory=dict)  # the last sequence among those
     lost: set[int] = field(default_factory=set)  # as the broker said when it last opened
     settles: dict[int, tuple[Outcome, list[Range]]] = field(default_factory=dict)  # as the message manager got them
     answered: int = 0  # the last of them

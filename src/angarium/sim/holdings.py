@@ -25,7 +25,7 @@ from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Outcome
 from angarium.core.wire.layout import Columns
-from angarium.sim.delivery_facts import FIRST_SEND, NEVER, ConsumerFacts, Hold, Send, SubscriptionFacts
+from angarium.sim.delivery_facts import FIRST_SEND, NEVER, ConsumerFacts, Hold, Send, Stream, SubscriptionFacts
 from angarium.sim.messages import Messages, Violation
 
 _TOLERANCE_S = 1e-6
@@ -194,11 +194,13 @@ class Holdings:
                 )
             self._check_free(subscription, position, key, now)
             facts.sends[position] = send
+            facts.late.pop(position, None)
             if position in sent:
                 sent[position] = token
             else:
                 sent[position] = FIRST_SEND
                 subscription.first_to[position] = key
+            subscription.first_in.setdefault(position, self._start)
 
     def _check_free(self, subscription: SubscriptionFacts, position: int, key: ConsumerKey, now: float) -> None:
         for other, hold in subscription.holds.get(position, {}).items():
@@ -245,9 +247,20 @@ class Holdings:
                         f"{log.name}: message {sequence} arrives after {facts.last[stream]}",
                     )
                 facts.last[stream] = sequence
+            elif at in facts.late and not is_late and (group is None or not subscription.is_divided):
+                self._check_late_order(facts, at, sequence, (batch.producer, lane_of(at), group))
             subscription.seen[at] = max(seen, send)
             hold = Hold(is_forfeited=send.number <= facts.forfeits_until)
             subscription.holds.setdefault(at, {})[key] = hold
+
+    def _check_late_order(self, facts: ConsumerFacts, at: int, sequence: int, stream: Stream) -> None:
+        """What a replaced manager was the first to send is in its order too; whatever its successor does since."""
+        start = facts.late.pop(at)
+        before = max(facts.last.get(stream, 0), facts.late_last.get((start, stream), 0))
+        if before >= sequence:
+            what = f"message {sequence}, of a manager of the past, arrives after {before}"
+            raise Violation("order per producer, priority and group", f"{facts.subscription.log.name}: {what}")
+        facts.late_last[start, stream] = sequence
 
     # -- outcomes ------------------------------------------------------------------------------------
 
@@ -316,6 +329,7 @@ class Holdings:
             for position in range(low, high):
                 if position not in lost:
                     subscription.settled.setdefault(position, outcome)
+                    subscription.settled_in.setdefault(position, self._start)
                     continue
                 hold = subscription.holds.get(position, {}).get(key)
                 if hold is not None and not hold.is_forfeited:

@@ -14,17 +14,15 @@ from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.session.events import SessionSettings
 from angarium.core.storage import Operation, Table, key_of
 from angarium.core.wire import frames
-from angarium.core.wire.batch import Batch
 from angarium.sim.broker import BrokerSettings
 from angarium.sim.checkers import Ledger
 from angarium.sim.client import SimClient
 from angarium.sim.clock import Clock
 from angarium.sim.cluster import SimCluster, SimGroup, Surroundings
-from angarium.sim.delivery_facts import NEVER
 from angarium.sim.disk import SimDisk
 from angarium.sim.durable import DurableState
 from angarium.sim.faults import Faults
-from angarium.sim.holdings import Holdings
+from angarium.sim.group_holdings import GroupHoldings
 from angarium.sim.messages import Violation
 from angarium.sim.network import Network
 from angarium.sim.spanning_audit import SpanningAudit
@@ -38,40 +36,6 @@ _LEAVE_S_MAX = 30.0
 _TROUBLE_S = 4.0
 _MESSAGES = 80
 GROUPS = (1, 2, 3)
-
-
-class GroupHoldings(Holdings):
-    """Message managers stop and start one by one."""
-
-    def group_stopped(self, group: int, now: float, is_fragile: Callable[[int], bool]) -> None:
-        consumers = [facts for facts in self.consumers.values() if group_of(facts.destination) == group]
-        for facts in consumers:
-            self._note_absence(facts, now)
-        for subscription in {id(facts.subscription): facts.subscription for facts in consumers}.values():
-            for position, holders in subscription.holds.items():
-                if is_fragile(subscription.sent[position]) or self._is_claimed_twice(holders, now):
-                    for hold in holders.values():
-                        hold.is_forfeited = True
-
-    def group_started(self, group: int, now: float) -> None:
-        self._start += 1
-        for facts in self.consumers.values():
-            if group_of(facts.destination) == group:
-                facts.away_since = now
-
-    def delivered_late(self, session: bytes, frame: frames.Deliver, payload: bytes) -> None:
-        """By a message manager that has a successor and has not heard of it: something durable, as ever. Whoever gets
-        it may keep it if the successor says so, when its session resumes there; until then others may get it."""
-        facts, batch = self.consumers.get((session, frame.consumer)), Batch.trusted(payload)
-        if facts is None:
-            return  # it was opened there only, and is known to nobody else
-        log, sent = facts.subscription.log, facts.subscription.sent
-        for index, position in enumerate(frame.positions(batch.count)):
-            if log.messages.get(position) != (batch.producer, batch.sequence(index)):
-                what = f"position {position} is delivered by a manager of the past, as message {batch.sequence(index)}"
-                raise Violation("only what is durable is delivered", f"{log.name}: {what}")
-            facts.sends.setdefault(position, NEVER)
-            sent.setdefault(position, 0)
 
 
 class GroupLedger(Ledger):

@@ -32,8 +32,8 @@ class Watch(Protocol):
     def from_manager(self, command: mm.ToSession, token: int) -> None:
         """`token`: of the writes that it has asked for, the last."""
 
-    def from_predecessor(self, command: mm.ToSession) -> None:
-        """Of a manager that has a successor, and has not heard of it."""
+    def from_predecessor(self, command: mm.ToSession, manager: int) -> None:
+        """Of a manager that has a successor, and has not heard of it: number `manager` of its group, from 0."""
 
     def synced(self, group: int, operations: Sequence[Operation]) -> None: ...
 
@@ -49,6 +49,7 @@ class GroupWitness:
 
     def __init__(self, number: int, watch: Watch) -> None:
         self.current: WitnessedManager | None = None
+        self._managers = 0  # so many took over
         self._number = number
         self._watch = watch
         self._base = 0  # tokens of each manager begin at 1
@@ -70,6 +71,8 @@ class GroupWitness:
         self._orders.clear()
         self._base = self._last_token
         self.current = manager
+        manager.number_in_group = self._managers
+        self._managers += 1
         self._watch.manager_started(self._number)
 
     def _is_fragile(self, token: int) -> bool:
@@ -100,10 +103,10 @@ class GroupWitness:
             elif isinstance(command, mm.Report):
                 self._watch.reported(command)
 
-    def predecessor_says(self, commands: Sequence[mm.Command]) -> None:
+    def predecessor_says(self, commands: Sequence[mm.Command], manager: int) -> None:
         for command in commands:
             if isinstance(command, mm.ToSession):
-                self._watch.from_predecessor(command)
+                self._watch.from_predecessor(command, manager)
 
     def ordered(self, operations: Sequence[Operation]) -> None:
         """Some store of the group is asked to write this. Backups have operations of their own, equal ones. Orders
@@ -127,6 +130,7 @@ class WitnessedManager(MessageManager):
         streams: StreamSettings | None = None, *, wall_ms_at_zero: float, number: int = 0,
     ) -> None:  # fmt: skip
         super().__init__(settings, streams, wall_ms_at_zero=wall_ms_at_zero, number=number)
+        self.number_in_group = 0
         self._witness = witness(number)
         self._witness.took_over(self, store(number))
 
@@ -138,7 +142,7 @@ class WitnessedManager(MessageManager):
     def handle(self, event: mm.Event, *, now: float) -> list[mm.Command]:
         if self._witness.current is not self:
             commands = super().handle(event, now=now)  # its clients may not have heard either
-            self._witness.predecessor_says(commands)
+            self._witness.predecessor_says(commands, self.number_in_group)
             return commands
         self._witness.hears(event)
         commands = super().handle(event, now=now)

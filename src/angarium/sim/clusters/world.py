@@ -17,7 +17,7 @@ from angarium.core.destination.administration import describe
 from angarium.core.destination.events import FromSession, Report, ToSession
 from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.storage import Operation
-from angarium.core.wire.frames import Deliver
+from angarium.core.wire.frames import Deliver, Settled
 from angarium.node.config import NodeConfig
 from angarium.sim.applications import Application, Place
 from angarium.sim.client import SimClient
@@ -136,9 +136,17 @@ class ClusterWorld(World):
         self.ledger.last_token = lambda: token
         self.ledger.from_manager(command)
 
-    def from_predecessor(self, command: ToSession) -> None:
-        if isinstance(command.frame, Deliver):
-            self.ledger.group_holdings.delivered_late(command.session, command.frame, command.payload)
+    def from_predecessor(self, command: ToSession, manager: int) -> None:
+        holdings = self.ledger.group_holdings
+        match command.frame:
+            case Deliver() as deliver:
+                self.ledger.tally["late deliveries"] += 1
+                holdings.delivered_late(
+                    command.session, deliver, command.payload, manager=manager, now=self.clock.now
+                )
+            case Settled() as settled:
+                self.ledger.tally["late settlements"] += 1
+                holdings.settled_late(command.session, settled, manager=manager)
 
     def synced(self, group: int, operations: Sequence[Operation]) -> None:
         self.ledger.messages.synced(operations)
