@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from angarium.core.bus.counters import BusCounters
 from angarium.core.bus.events import MembersChanged, Message
 from angarium.core.destination.events import BatchesRead, Read, ReadDelayed, Write
 from angarium.core.destination.message_manager import MessageManager
@@ -44,6 +45,8 @@ class StreamDiskLike(Protocol):
 
 
 class BusLike(Protocol):
+    @property
+    def counters(self) -> BusCounters: ...
     async def start(self) -> None: ...
     async def close(self) -> None: ...
     def dial(self, host: str, port: int) -> None: ...

@@ -203,6 +203,7 @@ def status_of(node: "ClusterNode") -> dict[str, Any]:
         "replicas": replicas_of(node),
         "buses": buses_status(node),
         "buses_configured": node.buses.configured(),
+        "carried_bytes": node.bus.counters.carried_bytes,  # datagrams over TCP, for want of multicast
     }
 
 
