@@ -2,9 +2,13 @@
 goes as it likes."""
 import asyncio
 import re
+import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+import pytest
 
 import angarium
 from angarium.cli.local_cluster import LocalCluster, LocalNode
@@ -80,9 +84,19 @@ def test_all_nodes_stop_and_start_again_with_everything(tmp_path: Path) -> None:
                 return bodies
 
         asyncio.run(send())
+        _check_datagram_ports(cluster)
         assert cluster.local.stop(), "every node ends with 0"
         cluster.local.start()
         assert asyncio.run(receive()) == [b"%d" % n for n in range(1_000)]
+
+
+def _check_datagram_ports(cluster: Cluster) -> None:
+    """Those that the guide says have to be open: each node takes datagrams where it takes links."""
+    for node in cluster.local.nodes:
+        listen = tomllib.loads(node.config.read_text())["cluster"]["listen"]
+        host, _, port = listen.rpartition(":")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, pytest.raises(OSError, match="in use"):
+            probe.bind((host, int(port)))
 
 
 def test_a_node_of_a_cluster_is_not_started_as_a_broker_alone(tmp_path: Path) -> None:

@@ -75,9 +75,12 @@ def check(
     name: Name = None,
 ) -> None:
     """Check settings without starting anything: exit code 0 if a broker would start with them."""
-    from angarium.node.places import check_places
+    from angarium.node.places import check_places, missing_interfaces
 
-    check_places(_load(file or config, data, listen, name).config)
+    loaded = _load(file or config, data, listen, name).config
+    check_places(loaded)
+    for text in missing_interfaces(loaded):
+        failure.say(f"warning: {text}")
     failure.say(f"{file or config or 'the settings'}: no mistakes found")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from angarium.core.errors import ConfigError, Unavailable, refuse
-from angarium.node.cluster.settings import check_client_manager, node_address
+from angarium.node.cluster.settings import buses_of, check_client_manager, named_buses, node_address
 from angarium.node.config import NodeConfig, NodeSettings, parse_address
 
 _STORE_FILES = ("lock", "lock.mdb", "data.mdb", "ballast", "streams", "lost+found", "acquired.toml", "events.jsonl")
@@ -45,6 +45,23 @@ def check_places(config: NodeConfig) -> None:
         if path.exists() and not path.is_dir()
     ]
     refuse(mistakes)
+
+
+def missing_interfaces(config: NodeConfig) -> list[str]:
+    """Those of the node's buses that this machine does not have now. The node would start, and look for them again and
+    again."""
+    cluster = config.cluster
+    if not cluster.name or not cluster.multicast:
+        return []
+    mine = buses_of(named_buses(cluster), config.node.name or socket.gethostname())
+    named = [name for _, name in socket.if_nameindex()]
+    known = {*named, *addresses_here()}
+    return [
+        f"bus {bus.name!r} is to be on interface {bus.interface!r}, which this machine does not have now; it has "
+        f"{', '.join(named)}; what the bus does not bring goes over TCP"
+        for bus in mine
+        if bus.interface not in known
+    ]
 
 
 def _no_place(setting: str, listen: str, host: str, port: int) -> list[str]:

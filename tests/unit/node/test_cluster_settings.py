@@ -76,6 +76,14 @@ def test_mistakes_in_several_buses_are_named(change: dict[str, object], named: s
         replace(ON_TWO, **change)  # type: ignore[arg-type]
 
 
+def test_several_mistakes_in_buses_are_told_at_once_and_each_once() -> None:
+    with pytest.raises(ConfigError) as refused:
+        replace(ON_TWO, bus="239.1.1.1:1", bus_addresses=("green=239.1.1.1:1",), bus_interfaces=("eth1",))
+    assert [mistake.split()[0] for mistake in refused.value.mistakes] == [
+        "cluster.bus", "cluster.bus_addresses", "cluster.bus_interfaces",
+    ]  # fmt: skip
+
+
 def test_a_client_manager_needs_a_bus_in_common_with_every_group() -> None:
     check_client_manager(ON_TWO, "cm1")
     check_client_manager(REVERSED, "cm1")

@@ -1,5 +1,6 @@
 """Goal: where a node cannot listen or keep its data is found out before anything is created."""
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,14 @@ import pytest
 from angarium.core.errors import ConfigError, Unavailable
 from angarium.node.cluster.settings import ClusterSettings
 from angarium.node.config import NodeConfig, NodeSettings
-from angarium.node.places import addresses_here, check_free, check_places, foreign_files, is_open_to_others
+from angarium.node.places import (
+    addresses_here,
+    check_free,
+    check_places,
+    foreign_files,
+    is_open_to_others,
+    missing_interfaces,
+)
 
 
 def test_good_places(tmp_path: Path) -> None:
@@ -89,3 +97,16 @@ def test_addresses_of_this_machine_can_be_listened_on() -> None:
     for address in addresses_here():
         if not address.startswith("fe80"):  # of one interface only, which would have to be named
             check_places(NodeConfig(NodeSettings(listen=f"[{address}]:0" if ":" in address else f"{address}:0")))
+
+
+def test_interfaces_of_buses_that_are_not_here_are_named() -> None:
+    cluster = ClusterSettings(
+        name="orders", secret="0123456789abcdef", voters=("a=h:1",), groups=("a: a",), buses=("red", "blue: b"),
+        bus_interfaces=("red=nowhere0",), listen="127.0.0.1:1",
+    )  # fmt: skip
+    on_both, on_blue = (NodeConfig(NodeSettings(name=name), cluster=cluster) for name in ("a", "b"))
+    (told,) = missing_interfaces(on_both)
+    assert "bus 'red' is to be on interface 'nowhere0'" in told and "it has lo" in told
+    assert missing_interfaces(on_blue) == []
+    assert missing_interfaces(replace(on_both, cluster=replace(cluster, multicast=False))) == []
+    assert missing_interfaces(NodeConfig()) == []

@@ -106,7 +106,7 @@ class ClusterNode:
     def _make_bus(self, config: NodeConfig, incarnation: bytes) -> BusLike:
         cluster = config.cluster
         host, port = node_address(cluster.listen, "cluster.listen")
-        settings = bus.ClusterBusSettings(self.buses.links(), host=host, link_port=port)
+        settings = bus.ClusterBusSettings(self.buses.links(), host=host, link_port=port, datagram_port=port)
         identity = bus.NodeIdentity(cluster.name, cluster.secret.encode(), self.name, incarnation)
         return self._machinery.bus(settings, identity, self._hearing.told)
 

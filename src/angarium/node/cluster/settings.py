@@ -67,14 +67,14 @@ class ClusterSettings:
 
     def __post_init__(self) -> None:
         if self.name:
-            refuse(self._mistakes())
+            refuse(dict.fromkeys(self._mistakes()))  # one check may find again what another has found
 
     def _mistakes(self) -> Iterator[str]:
         if len(self.secret) < _SECRET_CHARACTERS_MIN:
             yield f"cluster.secret has {len(self.secret)} characters: at least {_SECRET_CHARACTERS_MIN} characters"
         checks: tuple[Callable[[ClusterSettings], object], ...] = (
-            lambda it: node_address(it.listen, "cluster.listen"), _check_voters, group_members, named_buses,
-            _check_groups_on_buses,
+            lambda it: node_address(it.listen, "cluster.listen"), _check_voters, group_members,
+            _check_one_bus, _addresses_of_buses, _interfaces_of_buses, named_buses, _check_groups_on_buses,
         )  # fmt: skip
         for check in checks:
             try:
@@ -136,14 +136,11 @@ class Bus:
 def named_buses(settings: ClusterSettings) -> dict[str, Bus]:
     """By name, in the order in which they were given."""
     interface = settings.bus_interface or settings.listen.rpartition(":")[0].strip("[]")
-    nodes = _nodes_on_buses(settings)
-    addresses = _by_bus(settings.bus_addresses, "cluster.bus_addresses", "GROUP:PORT", nodes)
-    interfaces = _by_bus(settings.bus_interfaces, "cluster.bus_interfaces", "INTERFACE", nodes)
+    nodes, addresses = _nodes_on_buses(settings), _addresses_of_buses(settings)
+    interfaces = _interfaces_of_buses(settings)
     if not nodes:
         address = settings.bus or f"{_chosen_group(settings.name)}:{BUS_PORT}"
         return {ONE_BUS: Bus(ONE_BUS, 0, *_multicast_address(address, "cluster.bus"), interface, ())}
-    if settings.bus:
-        raise ConfigError("cluster.bus is the address of the one bus there is without cluster.buses: use bus_addresses")
     buses: dict[str, Bus] = {}
     for number, name in enumerate(nodes):
         address = addresses.get(name) or f"{_chosen_group(settings.name, name)}:{BUS_PORT}"
@@ -154,6 +151,19 @@ def named_buses(settings: ClusterSettings) -> dict[str, Bus]:
             raise ConfigError(f"buses {same!r} and {name!r} are both at {bus.address}: give each an address of its own")
         buses[name] = bus
     return buses
+
+
+def _check_one_bus(settings: ClusterSettings) -> None:
+    if settings.bus and settings.buses:
+        raise ConfigError("cluster.bus is the address of the one bus there is without cluster.buses: use bus_addresses")
+
+
+def _addresses_of_buses(settings: ClusterSettings) -> dict[str, str]:
+    return _by_bus(settings.bus_addresses, "cluster.bus_addresses", "GROUP:PORT", _nodes_on_buses(settings))
+
+
+def _interfaces_of_buses(settings: ClusterSettings) -> dict[str, str]:
+    return _by_bus(settings.bus_interfaces, "cluster.bus_interfaces", "INTERFACE", _nodes_on_buses(settings))
 
 
 def _nodes_on_buses(settings: ClusterSettings) -> dict[str, tuple[str, ...]]:
