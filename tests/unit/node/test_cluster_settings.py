@@ -64,7 +64,9 @@ def test_mistakes_are_named(change: dict[str, object], named: str) -> None:
         ({"bus_addresses": ("red",)}, "BUS=GROUP:PORT"),
         ({"bus_addresses": ("red=10.0.0.1:1",)}, "multicast group"),
         ({"bus_addresses": ("green=239.1.1.1:1",)}, "name the bus in cluster.buses, too, which has red, blue"),
-        ({"bus_addresses": ("red=239.1.1.1:1", "blue=239.1.1.1:1")}, "both at 239.1.1.1:1"),
+        ({"bus_addresses": ("red=239.1.1.1:1", "blue=239.1.1.1:1")}, "meet"),
+        ({"bus_addresses": ("red=239.1.1.1:1", "blue=239.1.1.3:1")}, "the 2 behind it, one for each replica group"),
+        ({"bus_addresses": ("red=239.1.0.1:1", "blue=239.1.255.255:1")}, "meet"),
         ({"bus_interfaces": ("eth1",)}, "BUS=INTERFACE"),
         ({"bus_interfaces": ("green=eth1",)}, "name the bus in cluster.buses, too, which has red, blue"),
         ({"buses": ("red: a1 a2", "blue: a3 b1 b2 b3")}, r"on a1 \(bus red\) and one on a3 \(bus blue\)"),
@@ -93,6 +95,7 @@ def test_a_client_manager_needs_a_bus_in_common_with_every_group() -> None:
 
 
 def test_a_bus_has_its_own_address_and_interface() -> None:
+    replace(ON_TWO, bus_addresses=("red=239.1.1.1:1", "blue=239.1.1.4:1"))  # red ends at 239.1.1.3
     chosen = named_buses(ON_TWO)
     assert len({bus.address for bus in (*chosen.values(), *named_buses(GOOD).values())}) == 3
     assert {bus.interface for bus in chosen.values()} == {"127.0.0.1"}

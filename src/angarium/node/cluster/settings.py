@@ -146,11 +146,23 @@ def named_buses(settings: ClusterSettings) -> dict[str, Bus]:
         address = addresses.get(name) or f"{_chosen_group(settings.name, name)}:{BUS_PORT}"
         group, port = _multicast_address(address, "cluster.bus_addresses")
         bus = Bus(name, number, group, port, interfaces.get(name) or interface, nodes[name])
-        same = next((other.name for other in buses.values() if other.address == bus.address), None)
-        if same is not None:
-            raise ConfigError(f"buses {same!r} and {name!r} are both at {bus.address}: give each an address of its own")
+        for other in buses.values():
+            if _do_meet(bus, other, len(settings.groups)):
+                raise ConfigError(
+                    f"buses {other.name!r} at {other.address} and {name!r} at {bus.address} meet: each has its address "
+                    f"and the {len(settings.groups)} behind it, one for each replica group; give them other ports, or "
+                    "set addresses further apart in cluster.bus_addresses"
+                )
         buses[name] = bus
     return buses
+
+
+def _do_meet(one: Bus, other: Bus, groups: int) -> bool:
+    """Addresses of a bus end where its range of 65,536 does, and go on at its beginning."""
+    first, second = (int(ipaddress.IPv4Address(bus.group)) for bus in (one, other))
+    if one.port != other.port or first >> 16 != second >> 16:
+        return False
+    return min((first - second) & 0xFFFF, (second - first) & 0xFFFF) <= groups
 
 
 def _check_one_bus(settings: ClusterSettings) -> None:
