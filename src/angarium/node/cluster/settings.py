@@ -30,7 +30,7 @@ _SECRET_CHARACTERS_MIN = 16
 _VOTERS = (1, 3, 5)
 BUS_PORT = 4571
 ONE_BUS = "bus"  # its name where none are named
-BUSES_MAX = 16  # each takes two sockets and probes of its own
+BUSES_MAX = 16  # each takes sockets and probes of its own, and as many for each replica group
 _BUS_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
