@@ -114,6 +114,23 @@ def test_what_was_too_much_when_the_broker_ended_goes_when_it_starts() -> None:
     assert world.describe("_DMQ")["messages"] == 2
 
 
+@pytest.mark.parametrize("limit", [{"messages_max": 3}, {"bytes_max": 3_300}])
+def test_nothing_dies_for_what_is_not_durable(limit: dict[str, int]) -> None:
+    """It may never be; and after a crash what was to die would come after what was delivered in its stead (trade,
+    seeds 700151, 700317, 700352)."""
+    world = World()
+    queue = limited(world, "q", over_limit="oldest", **limit)
+    producer = world.producer(queue)
+    (subscription,) = world.manager.destinations[queue].subscriptions
+    world.auto = False
+    producer.publish(*[bytes(1_000)] * 3)
+    producer.publish(*[bytes(1_000)] * 2)
+    assert world.complete_write()
+    assert not any(ranges.count for ranges in subscription.doom.sets())
+    assert world.complete_write()
+    assert sum(ranges.count for ranges in subscription.doom.sets()) == 2
+
+
 def test_what_somebody_holds_is_never_the_oldest() -> None:
     world = World()
     queue = limited(world, messages_max=2, over_limit="oldest")

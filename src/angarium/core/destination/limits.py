@@ -67,9 +67,14 @@ class Limits:
     # -- making room -------------------------------------------------------------------------------
 
     def doom_oldest(self) -> list[Subscription]:
-        """Doom as many of the oldest free messages as are too many; returns who has to be pumped."""
-        stored = self._state.log.stored_count - self._state.retained_count()
-        excess = self._excess(self.count(), self._state.held_bytes(), stored)
+        """Doom as many of the oldest free messages as are too many; returns who has to be pumped. Too many for what is
+        durable: what is on its way to the disk may never get there. So after a crash the same ones are too many again,
+        and none of them comes after what was delivered in its stead."""
+        lanes = self._state.log.order
+        coming = sum(lane.next - lane.readable for lane in lanes)
+        coming_bytes = sum(lane.gauge.total_from(lane.readable) for lane in lanes)
+        stored = self._state.log.stored_count - self._state.retained_count() - coming
+        excess = self._excess(self.count() - coming, self._state.held_bytes() - coming_bytes, stored)
         touched: list[Subscription] = []
         ends = {} if self._state.is_queue else self._ends_of_oldest(excess)
         for subscription in self._state.subscriptions if excess else ():
