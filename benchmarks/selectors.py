@@ -104,10 +104,10 @@ def one_selector(count: int, batch: int) -> None:
     sent = [published(part) for part in batches]
     for text in ONE_SELECTOR:
         selector = parsed(text)
-        compiled, shows = compile_selector(selector), bool(selector.header_names)
+        compiled, names = compile_selector(selector), selector.names
         ask, match = compiled.match_batch, compiled.match
         alone = least(lambda ask=ask: [ask(part) for part in batches])  # type: ignore[misc]
-        whole = least(lambda match=match, shows=shows: [looked(part, match, shows) for part in sent])  # type: ignore[misc]
+        whole = least(lambda match=match, names=names: [looked(part, match, names) for part in sent])  # type: ignore[misc]
         print(f"| `{text}` | {alone / count * 1e6:.2f} | {whole / count * 1e6:.2f} | {sum(ask(rows)) / count:.0%} |")
 
 
@@ -120,8 +120,8 @@ def published(rows: list[dict[str, object]]) -> Batch:
     return Batch.trusted(pack(bytes(16), 1, 0, [b""] * len(rows), columns))
 
 
-def looked(batch: Batch, match: Callable[[Fields], bool], shows_headers: bool) -> list[bool]:
-    fields = BatchFields(batch, shows_headers=shows_headers)
+def looked(batch: Batch, match: Callable[[Fields], bool], names: frozenset[str]) -> list[bool]:
+    fields = BatchFields(batch, names=names)
     return [match(fields[index]) for index in range(batch.count)]
 
 

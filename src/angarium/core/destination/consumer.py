@@ -3,16 +3,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from angarium.core.destination.fields import MessageFields
 from angarium.core.destination.log import Lane
 from angarium.core.ranges import RangeSet
+from angarium.core.selector.fields import Fields
 
 if TYPE_CHECKING:
     from angarium.core.destination.subscription import Subscription
 
 UNSEEN_RANGES_MAX = 64  # before they are tidied for the first time
 ConsumerKey = tuple[bytes, int]  # session identity, the client's number
-Accepts = Callable[[MessageFields], bool]
+Accepts = Callable[[Fields], bool]
 
 
 @dataclass(slots=True, eq=False)

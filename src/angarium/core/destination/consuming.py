@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from angarium.core.destination.consumer import Consumer, ConsumerKey
 from angarium.core.destination.dispatch import Dispatch
 from angarium.core.destination.events import Command, ToSession
+from angarium.core.destination.headers import joined
 from angarium.core.destination.pending import PendingWrite
-from angarium.core.destination.selecting import check_length, compiled, parsed, reads_headers
+from angarium.core.destination.selecting import check_length, compiled, names_of, parsed
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription
 from angarium.core.errors import Rejected, RemoteProtocolError
@@ -37,7 +38,7 @@ class Consuming:
         )  # fmt: skip
         if state.is_queue and (selector := compiled(frame.selector)) is not None:
             consumer.accepts = selector.match
-            subscription.reads_headers = subscription.reads_headers or reads_headers(frame.selector)
+            subscription.names = joined(subscription.names, names_of(frame.selector))
         lost = subscription.attach(consumer, frame.held, resumed=frame.resumed)
         state.subscriptions.note_time(subscription)
         state.consumers[consumer.key] = consumer

@@ -165,7 +165,7 @@ def _send(
 def _look(
     subscription: Subscription, batch: Batch, base: int, free: list[Range], behind: list[Consumer], result: Delivery
 ) -> None:
-    fields = BatchFields(batch, shows_headers=subscription.reads_headers)
+    fields = BatchFields(batch, names=subscription.names)
     given: dict[Consumer, list[Range]] = {}
     for position in chain.from_iterable(range(*part) for part in free):
         index = position - base
@@ -233,6 +233,6 @@ def _accepted(subscription: Subscription, batch: Batch, base: int, positions: Ra
     accepts = subscription.accepts
     if accepts is None or subscription.is_live:  # what is offered to a live one is accepted
         return positions
-    fields = BatchFields(batch, shows_headers=subscription.reads_headers)
+    fields = BatchFields(batch, names=subscription.names)
     every = chain.from_iterable(range(*part) for part in positions)
     return RangeSet((at, at + 1) for at in every if accepts(fields[at - base], batch.producer))

@@ -14,7 +14,7 @@ from angarium.core.destination.events import BatchesRead, Command, Level, Read, 
 from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.log import Lane, LogField, lane_of, log_put
 from angarium.core.destination.pending import Arrival, PendingRead, PendingWrite
-from angarium.core.destination.selecting import compiled, parsed, reads_headers
+from angarium.core.destination.selecting import compiled, names_of, parsed
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription
 from angarium.core.destination.wanting import wanted
@@ -43,7 +43,7 @@ class Dispatch:
             return
         selector = compiled(subscription.selector)
         match = None if selector is None else selector.match
-        subscription.reads_headers = reads_headers(subscription.selector)
+        subscription.names = names_of(subscription.selector)
         client_of = self._state.producers.client_of
 
         def accepts(fields: Fields, producer: bytes) -> bool:
@@ -105,7 +105,7 @@ class Dispatch:
 
     def _offer(self, batch: Batch, base: int) -> list[Subscription]:
         """Tell the live subscriptions what concerns them; returns those that can be served from the batch at once."""
-        matches = self._index.match_batch(BatchFields(batch, shows_headers=self._index.reads_headers).all())
+        matches = self._index.match_batch(BatchFields(batch, names=self._index.names).all())
         client = self._state.producers.client_of(batch.producer).hex()
         offered: dict[str, RangeSet] = {}
         for index, names in enumerate(matches):

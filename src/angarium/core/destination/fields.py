@@ -1,45 +1,62 @@
 """A message as a selector sees it: its properties by name, its header fields by their JMS names.
 
 Decoded message by message, and only when something has to look inside. What is not a map is a message without
-properties: it matches what an empty one matches, and is delivered as it is. Where no selector asks for a header field,
-its properties alone are shown: a dict answers several times as fast.
+properties: it matches what an empty one matches, and is delivered as it is. Only what is asked for is decoded. Where no
+selector asks for a header field, its properties alone are shown: a dict answers several times as fast.
 """
 from functools import partial
 from typing import Any
 
-from angarium.core.destination.headers import read_map
+from angarium.core.destination.headers import Names, map_reader, read_map
 from angarium.core.ids import format_id, message_id
 from angarium.core.selector.fields import Fields, WithHeaders
+from angarium.core.selector.syntax import HEADER_NAMES
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.layout import PRIORITY_DEFAULT, Columns
 
-MessageFields = Fields
+_TOGETHER_MAX = 64
 
 
 class BatchFields:
     """The messages of one batch, each by its index."""
 
-    __slots__ = ("_batch", "_headers", "_last", "_priorities", "_properties", "_shows_headers")
+    __slots__ = ("_batch", "_first", "_header_names", "_headers", "_priorities", "_properties", "_read", "_some")
 
-    def __init__(self, batch: Batch, *, shows_headers: bool = True) -> None:
+    def __init__(self, batch: Batch, *, names: Names = None) -> None:
+        """`names`: all that will be asked for."""
         self._batch = batch
-        self._shows_headers = shows_headers
+        self._header_names = HEADER_NAMES if names is None else names & HEADER_NAMES
+        self._read = map_reader(names, batch.count)
         self._properties = batch.properties()
         self._headers = batch.headers()
         self._priorities = batch.priorities()
-        self._last: tuple[int, Fields] | None = None  # several consumers look at one message
+        self._some: list[Fields] = []  # those that were decoded last, from `_first` on
+        self._first = 0
 
     def __getitem__(self, index: int) -> Fields:
-        if self._last is None or self._last[0] != index:
-            self._last = index, self._decoded(index)
-        return self._last[1]
+        at = index - self._first
+        if not 0 <= at < len(self._some):
+            # Who goes through them gets more and more at a time, who stops soon has decoded few in vain.
+            count = min(2 * len(self._some) or 1, _TOGETHER_MAX) if at == len(self._some) else 1
+            self._first, self._some = index, self._decoded(index, min(index + count, self._batch.count))
+            at = 0
+        return self._some[at]
 
-    def _decoded(self, index: int) -> Fields:
-        properties = read_map(self._properties[index]) if self._properties is not None else {}
-        return properties if not self._shows_headers else WithHeaders(properties, partial(self._header, index))
+    def _decoded(self, low: int, high: int) -> list[Fields]:
+        encoded = self._properties[low:high] if self._properties is not None else [b""] * (high - low)
+        properties = self._read(encoded)
+        names = self._header_names
+        if not names:
+            return [*properties]
+        if len(names) == len(HEADER_NAMES):
+            return [WithHeaders(found, partial(self._header, low + at)) for at, found in enumerate(properties)]
+        for index, found in enumerate(properties, low):
+            for name in names:  # whatever a producer may have called a property
+                found[name] = self._header(index, name)
+        return [*properties]
 
     def all(self) -> list[Fields]:
-        return [self._decoded(index) for index in range(self._batch.count)]
+        return self._decoded(0, self._batch.count)
 
     def header(self, index: int, name: str) -> Any:
         return None if self._headers is None else read_map(self._headers[index]).get(name)

@@ -61,10 +61,10 @@ def dead_filter(request: Request, *, selector_characters_max: int) -> Keep:
             all(death.get(key) == value for key, value in wanted.items())
             and after_ms <= _died_ms(death) < before_ms
             and (not ids or fields.message_id(index) in ids)
-            and (selected is None or selected(fields, index))
+            and (selected is None or selected.wants(fields, index))
         )
 
-    return keep
+    return Keep(keep)
 
 
 def revived(batch: Batch, *, wall_ms: int) -> Batch:

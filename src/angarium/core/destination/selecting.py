@@ -1,11 +1,13 @@
 """Selectors as they are asked for: checked, and compiled once; and which messages of a batch somebody wants to see who
 looks at a log without taking anything."""
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 
 from angarium.core.destination.arguments import text
 from angarium.core.destination.fields import BatchFields
+from angarium.core.destination.headers import Names
 from angarium.core.errors import Rejected
 from angarium.core.ranges import Range, RangeSet
 from angarium.core.selector.compiled import CompiledSelector, compile_selector
@@ -14,7 +16,11 @@ from angarium.core.selector.syntax import Selector
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Request
 
-Keep = Callable[[BatchFields, int], bool]  # whether the message of that index is wanted
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    wants: Callable[[BatchFields, int], bool]  # the message of that index
+    names: Names = None  # that it asks for
 
 
 CHARACTERS_MAX = 65_536  # of a selector, where a node has no settings of its own for it
@@ -33,9 +39,10 @@ def compiled(selector: str) -> CompiledSelector | None:
     return None if found is None else compile_selector(found)
 
 
-def reads_headers(selector: str) -> bool:
+def names_of(selector: str) -> Names:
+    """What it asks for."""
     found = parsed(selector)
-    return found is not None and bool(found.header_names)
+    return frozenset() if found is None else found.names
 
 
 def check_length(selector: str, characters_max: int, what: str) -> None:
@@ -55,15 +62,15 @@ def selected_by(request: Request, *, characters_max: int = CHARACTERS_MAX) -> Ke
     if selector is None:
         return None
     match = selector.match
-    return lambda fields, index: match(fields[index])
+    return Keep(lambda fields, index: match(fields[index]), names_of(asked))
 
 
 def kept(batch: Batch, base: int, ranges: list[Range], keep: Keep | None) -> list[Range]:
     """The parts of the ranges that are wanted; `base` is the position of the batch's first message."""
     if keep is None:
         return ranges
-    fields, found = BatchFields(batch), RangeSet()
+    fields, found = BatchFields(batch, names=keep.names), RangeSet()
     for position in chain.from_iterable(range(*part) for part in ranges):
-        if keep(fields, position - base):
+        if keep.wants(fields, position - base):
             found.add(position, position + 1)
     return list(found)

@@ -17,6 +17,7 @@ the positions parked by a restart are some that were never delivered, and they c
 from collections.abc import Callable
 
 from angarium.core.destination.consumer import UNSEEN_RANGES_MAX, Consumer, ConsumerKey
+from angarium.core.destination.headers import Names
 from angarium.core.destination.locks import Lock, Locks, TransactionKey
 from angarium.core.destination.log import LANE_BITS, Log, lane_of
 from angarium.core.destination.positions import Positions
@@ -52,7 +53,7 @@ class Subscription(Positions):
         self.locks = Locks()
         self.reading = False
         self.accepts: Callable[[Fields, bytes], bool] | None = None  # by fields and producer; None: everything
-        self.reads_headers = False  # some selector, its own or of a consumer that it ever had, asks for header fields
+        self.names: Names = frozenset()  # what some selector asks for, its own or of a consumer that it ever had
         self.burying = False  # a read of what is doomed is under way
         self.presumed = RangeSet()  # delivered once before the last start, and counted for that alone
 

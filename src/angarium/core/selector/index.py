@@ -22,7 +22,7 @@ from angarium.core.selector.compiled import CompiledSelector, compile_selector
 from angarium.core.selector.fields import Fields
 from angarium.core.selector.normal import normal
 from angarium.core.selector.page import BITS_MAX, Branch, Page, branches, numbers_of
-from angarium.core.selector.syntax import HEADER_NAMES, Selector
+from angarium.core.selector.syntax import Selector
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -74,6 +74,7 @@ class SelectorIndex(Generic[Key]):
         self._entries: dict[Selector, _Entry[Key]] = {}
         self._shelves: list[_Shelf[Key]] = []
         self._names: Counter[str] = Counter()
+        self._names_now: frozenset[str] | None = frozenset()
 
     def __len__(self) -> int:
         return len(self._selectors)
@@ -84,11 +85,9 @@ class SelectorIndex(Generic[Key]):
     @property
     def names(self) -> frozenset[str]:
         """Every name that some selector reads: what a message must be able to answer."""
-        return frozenset(self._names)
-
-    @property
-    def reads_headers(self) -> bool:
-        return not HEADER_NAMES.isdisjoint(self._names)
+        if self._names_now is None:
+            self._names_now = frozenset(self._names)
+        return self._names_now
 
     def add(self, key: Key, selector: Selector | None) -> None:
         if key in self._selectors:
@@ -121,6 +120,7 @@ class SelectorIndex(Generic[Key]):
         if not entry.keys:
             del self._entries[selector]
             self._names -= Counter(entry.selector.names)  # drops those at zero
+            self._names_now = None
 
     def match(self, fields: Fields) -> list[Key]:
         """The keys whose selectors match, each once."""
@@ -164,6 +164,7 @@ class SelectorIndex(Generic[Key]):
             shelf.own(number, entry)
             entry.places.append((shelf, number, fitting))
         self._names.update(selector.names)
+        self._names_now = None
         return entry
 
     def _shelf_with_room(self) -> _Shelf[Key]:

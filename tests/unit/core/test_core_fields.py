@@ -1,0 +1,73 @@
+"""Goal: what is decoded of a message for a selector is what the selector asks for, and never makes a difference.
+Method: random selectors and messages; everything decoded is the oracle."""
+from random import Random
+
+import msgspec
+import pytest
+
+from angarium.core.destination.fields import BatchFields
+from angarium.core.destination.headers import joined, map_reader, read_map
+from angarium.core.selector.compiled import compile_selector
+from angarium.core.selector.parser import parse
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.packing import MessageColumns, pack
+from tests.unit.selector.selector_random import random_message, random_selector
+
+encode = msgspec.msgpack.encode
+MALFORMED = (b"", b"\xc1", encode([1]), encode("text"), b"\x81\xa1a", b"\x81\xa1a\xd9\xff", b"\x91" * 5_000)
+
+
+def _is_too_large(value: object) -> bool:
+    """To be sent."""
+    return isinstance(value, int) and not -(2**63) <= value < 2**64
+
+
+def batch_of(random: Random, count: int) -> Batch:
+    rows = [
+        {name: value for name, value in random_message(random).items() if not _is_too_large(value)}
+        for _ in range(count)
+    ]
+    headers = [encode({"type": random.choice(("a", "b")), "correlation_id": "c"}) for _ in rows]
+    # A property that is called like a header field is not one.
+    properties = [encode({**row, "JMSType": "a", "JMSPriority": 4}) for row in rows]
+    return Batch.trusted(pack(bytes(16), 1, 7, [b""] * count, MessageColumns(headers=headers, properties=properties)))
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 200])
+def test_a_selector_sees_the_same_whatever_else_is_decoded(count: int) -> None:
+    random = Random(count)
+    for _ in range(60):
+        text = random_selector(random)
+        if random.random() < 0.5:
+            text = f"({text}) OR " + random.choice(("JMSType = 'a'", "JMSPriority > 3", "JMSTimestamp = 7"))
+        selector = parse(text)
+        assert selector is not None
+        match, batch = compile_selector(selector).match, batch_of(random, count)
+        everything, asked = BatchFields(batch), BatchFields(batch, names=selector.names)
+        wanted = [match(everything[index]) for index in range(count)]
+        assert [match(asked[index]) for index in range(count)] == wanted
+        assert [match(fields) for fields in asked.all()] == wanted
+        for index in random.sample(range(count), min(count, 20)):  # in any order, and one of them twice
+            assert match(asked[index]) == match(asked[index]) == wanted[index]
+
+
+@pytest.mark.parametrize("spoilt", MALFORMED)
+def test_what_is_not_a_map_has_nothing_and_spoils_no_other(spoilt: bytes) -> None:
+    sound = encode({"a": 1, "b": 2})
+    read = map_reader(frozenset({"a"}), 100)
+    assert read([sound, spoilt, sound]) == [{"a": 1}, {}, {"a": 1}]
+    assert read_map(spoilt) == {}
+
+
+def test_only_what_is_asked_for_is_read() -> None:
+    encoded = [encode({"a": 1, "b": 2, "c": 3})] * 20
+    assert map_reader(frozenset({"b", "x"}), 20)(encoded) == [{"b": 2}] * 20
+    assert map_reader(frozenset(), 1)(encoded) == [{}] * 20
+    assert map_reader(None, 20)(encoded) == [{"a": 1, "b": 2, "c": 3}] * 20
+
+
+def test_of_very_many_names_all_are_read() -> None:
+    many = frozenset(f"p{number}" for number in range(60))
+    assert joined(many, frozenset({"a"})) == many | {"a"}
+    assert joined(many, frozenset("abcde")) is None
+    assert joined(None, many) is joined(many, None) is None
