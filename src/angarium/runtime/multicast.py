@@ -159,7 +159,10 @@ class MulticastLink:
         self.receiver.socket.bind(self._address)
         self.sender.socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, link.hops_max)
         self.sender.socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, int(link.loopback))
-        if not self.refresh():
+        is_found = self.refresh()
+        if not link.hears:
+            return  # it is behind one that is heard from the beginning: once is enough to tell
+        if not is_found:
             warn(f"bus {link.group}: no interface {link.interface!r} now; it is looked for again and again")
         if self.receiver.receive_buffer_bytes < settings.receive_buffer_bytes_warn:
             warn(

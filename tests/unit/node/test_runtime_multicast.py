@@ -133,3 +133,11 @@ def test_a_link_that_is_not_heard_brings_nothing(link: MulticastLink) -> None:
         assert said(b"three") == []
         link.hear(True)
         assert said(b"four") == [b"four"]
+
+
+def test_a_link_behind_another_does_not_repeat_its_warnings() -> None:
+    warnings: list[str] = []
+    settings = SocketSettings(receive_buffer_bytes=4_096)
+    link = BusLink("239.255.85.1", free_port(), "no-such-if", hears=False)
+    MulticastLink(link, settings, warnings.append).close()
+    assert warnings == []
