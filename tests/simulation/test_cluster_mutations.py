@@ -68,7 +68,7 @@ def a_session_is_taken_over_without_a_word(patch: pytest.MonkeyPatch) -> None:
 CAUGHT: dict[Plant, Where] = {
     a_disk_says_that_it_is_durable_before_it_is: Where(4, ("power-cut-of-all",)),
     a_new_primary_is_not_noticed: Where(2, ("kill-primary",)),
-    a_dead_client_manager_is_not_spoken_for: Where(2, ("kill",)),
+    a_dead_client_manager_is_not_spoken_for: Where(10, ("kill",)),
     a_session_is_taken_over_without_a_word: Where(2, ("cut-client", "pause")),
     plain.confirm_before_durable: Where(0, ("kill-primary",)),
     plain.forget_sequences_on_restart: Where(2, ("kill-primary", "cut-client")),

@@ -41,9 +41,9 @@ def answers_of_the_old_attachment_are_accepted(patch: pytest.MonkeyPatch) -> Non
     detach = ClientManager._detach
     kept: dict[bytes, Session] = {}
 
-    def remember(self: ClientManager, connection: Connection, session: Session, group: int) -> Any:
+    def remember(self: ClientManager, connection: Connection, session: Session, *rest: Any) -> Any:
         kept[session.identity] = session
-        return detach(self, connection, session, group)
+        return detach(self, connection, session, *rest)
 
     add = ClientManager._add_session
 

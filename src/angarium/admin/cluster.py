@@ -9,6 +9,7 @@ import msgspec
 
 from angarium.admin.model import convert
 from angarium.admin.requests import Requests
+from angarium.core.errors import Rejected, Unavailable
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +95,57 @@ class Cluster:
         await self._connection.request("cluster.remove-copy", {"group": group, "node": node})
 
 
+    async def move_destination(self, name: str, group: str) -> "MoveAsked":
+        answer = await self._connection.request("cluster.move-destination", {"name": name, "group": group})
+        return convert("cluster.move-destination", answer.result, MoveAsked)
+
+    async def cancel_move(self, name: str) -> None:
+        await self._connection.request("cluster.cancel-move", {"name": name})
+
+    async def is_open(self, name: str) -> bool:
+        """Its group serves it: of one that was moved, it is not only decided where it is."""
+        try:
+            await self._connection.request("destination.describe", {"name": name})
+        except Unavailable:
+            return False
+        return True
+
+    async def moves(self) -> "Moves":
+        answer = await self._connection.request("cluster.moves", {})
+        return convert("cluster.moves", answer.result, Moves)
+
+
+class MoveAsked(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    group: str
+    number: int = 0  # of the move, if the node that was asked knows it already
+    is_there: bool = False  # there was nothing to move
+
+
+class MovingDestination(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    number: int
+    source: str = ""
+    target: str = ""
+    step: str = ""
+    rows: int = 0  # copied so far
+    bytes: int = 0
+
+
+class EndedMove(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    number: int
+    code: str = ""
+    reason: str = ""
+
+
+class Moves(msgspec.Struct, frozen=True, kw_only=True):
+    begun: int = 0  # the number of the last one
+    moving: list[MovingDestination] = []
+    ended: list[EndedMove] = []  # the last few that came to nothing
+    moved: dict[str, str] = {}  # name -> group, of those that are not where their slot is, or were not
+
+
 class Progress(NamedTuple):
     is_done: bool
     text: str  # what is so, or what is waited for
@@ -136,6 +188,23 @@ def removed(status: ClusterStatus, group: str, node: str) -> Progress:
     if found is not None and node not in found.members:
         return Progress(True, f"node {node} holds no copy of group {group!r} any more: {_count(found)}")
     return Progress(False, f"node {node} still holds a copy of group {group!r}")
+
+
+def destination_moved(moves: Moves, asked: MoveAsked) -> Progress:
+    """Raises `Rejected` if it came to nothing."""
+    name, group = asked.name, asked.group
+    under_way = next((move for move in moves.moving if move.name == name), None)
+    if under_way is not None:
+        copied = f"{under_way.rows:,} records, {under_way.bytes:,} bytes copied"
+        return Progress(False, f"{name!r} is being moved to group {group!r}: {under_way.step}, {copied}")
+    if moves.begun < asked.number:
+        return Progress(False, f"{name!r} is to be moved to group {group!r}")
+    if moves.moved.get(name) == group:
+        return Progress(True, f"{name!r} is in group {group!r}")
+    ended = next((end for end in moves.ended if end.name == name and end.number >= asked.number), None)
+    if ended is not None:
+        raise Rejected(ended.code, f"{name!r} was not moved: {ended.reason}")
+    return Progress(False, f"{name!r} is not yet known to be in group {group!r}")
 
 
 def what_removal_costs(status: ClusterStatus, group: str, node: str) -> str:

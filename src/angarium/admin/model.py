@@ -33,6 +33,7 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str  # "queue" or "topic"
+    group: int = 0  # number of the replica group that has it; 0: of a broker that is alone
     confirm: str = "disk"  # or "memory"; this and the following are what `create` and `alter` take
     redeliveries_max: int = 0  # past it to the dead message queue; 0: never
     redelivery_delay_ms: int = 0

@@ -40,6 +40,7 @@ def combined(parts: Sequence[Destination]) -> Destination:
     summed: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in _SUMMED}
     stored = max(summed["messages"], 1)
     summed["bytes_mean"] = sum(part.bytes_mean * part.messages for part in parts) // stored
+    summed["group"] = 0  # in several
     summed["blocked"] = next((part.blocked for part in parts if part.blocked), "")
     summed["subscriptions"] = [each for part in parts for each in part.subscriptions]
     summed["readers"] = [each for part in parts for each in part.readers]

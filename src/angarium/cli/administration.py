@@ -31,13 +31,13 @@ def ls(
 ) -> int:
     """List queues and topics. If a replica group does not answer, those of the others, with exit code 1."""
     matching = _pattern(pattern, regex) if pattern else None
-    found, silent = options.administer(
+    found, groups, silent = options.administer(
         options.Broker(address, wait), lambda administration: _listed(administration, matching)
     )
     if as_json:
         output.write_json(found)
     else:
-        _show(found, subscriptions)
+        _show(found, subscriptions, groups)
     for reason in silent:
         failure.say(f"not all are listed: {reason}")
     return failure.EXIT_FAILED if silent else 0
@@ -45,10 +45,12 @@ def ls(
 
 async def _listed(
     administration: Administration, matching: NamePattern | None
-) -> tuple[list[Destination], list[str]]:
-    """And why some are not."""
+) -> tuple[list[Destination], dict[int, str], list[str]]:
+    """And the names of replica groups, if there are several, and why some destinations are not there."""
     try:
-        return await administration.destinations(matching=matching), []
+        listed = await administration.destinations(matching=matching)
+        groups = await administration.groups() if any(each.group for each in listed) else {}
+        return listed, _numbered(groups), []
     except Unavailable:
         groups = await administration.groups()
         if not groups:
@@ -60,17 +62,26 @@ async def _listed(
             found += await administration.destinations(matching=matching, group=number)
         except Unavailable as error:
             silent.append(str(error))
-    return sorted(found, key=lambda destination: destination.name), silent
+    return sorted(found, key=lambda destination: destination.name), _numbered(groups), silent
 
 
-def _show(found: list[Destination], subscriptions: bool) -> None:
+def _numbered(groups: dict[str, int]) -> dict[int, str]:
+    return {number: name for name, number in groups.items()} if len(groups) > 1 else {}
+
+
+def _show(found: list[Destination], subscriptions: bool, groups: dict[int, str]) -> None:
     rows = []
     for destination in found:
-        rows.append(_row(destination))
+        rows.append((*_row(destination), groups.get(destination.group, "")))
         if subscriptions and destination.kind == "topic":
-            rows.extend(_subscription_rows(destination))
-    header = ("NAME", "KIND", "MESSAGES", "IN FLIGHT", "PRODUCERS", "CONSUMERS", "NOTES")
-    output.write_table(header, rows, left=(0, 1, 6))
+            rows.extend((*row, "") for row in _subscription_rows(destination))
+    header = ("NAME", "KIND", "MESSAGES", "IN FLIGHT", "PRODUCERS", "CONSUMERS", "NOTES", "GROUP")
+    if not groups:
+        output.write_table(header[:-1], [row[:-1] for row in rows], left=(0, 1, 6))
+        return
+    order = (0, 1, 7, 2, 3, 4, 5, 6)
+    shown = [tuple(row[column] for column in order) for row in (header, *rows)]
+    output.write_table(shown[0], shown[1:], left=(0, 1, 2, 7))
 
 
 def _pattern(text: str, regex: bool) -> NamePattern:

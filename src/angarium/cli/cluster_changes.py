@@ -1,4 +1,5 @@
-"""`cluster drain`, `move-primary`, `add-copy` and `remove-copy`: done when they end with 0, or they say why not."""
+"""`cluster drain`, `move-primary`, `move-destination`, `add-copy` and `remove-copy`: done when they end with 0, or they
+say why not."""
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
@@ -9,14 +10,16 @@ import typer
 from angarium.admin.cluster import (
     Cluster,
     ClusterStatus,
+    MoveAsked,
     Progress,
     copied,
+    destination_moved,
     drained,
     moved,
     removed,
     what_removal_costs,
 )
-from angarium.cli import failure, options
+from angarium.cli import failure, options, output
 from angarium.cli.cluster import GroupName, NodeName, ask_cluster
 
 LOOK_S = 0.25
@@ -92,11 +95,59 @@ def remove_copy(
     )
 
 
+def move_destination(
+    destination: options.Destination, group: GroupName,
+    address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
+    timeout: Timeout = 600.0,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Leave it where it is, if it is being moved there.")] = False,
+    as_json: options.Json = False,
+) -> int:  # fmt: skip
+    """Move a queue or topic to another replica group, with all that is stored of it; ends when it is there.
+
+    Who sends to it and receives from it waits meanwhile, and goes on by itself. The command may be repeated.
+    """
+    broker = options.Broker(address, wait)
+    if cancel:
+        ask_cluster(broker, lambda cluster: cluster.cancel_move(destination))
+        failure.say(f"{destination!r} stays where it is")
+        return 0
+    asked: list[MoveAsked] = []
+
+    async def begin(cluster: Cluster) -> None:
+        asked.append(await cluster.move_destination(destination, group))
+
+    async def look(cluster: Cluster) -> Progress:
+        if asked[0].is_there:
+            return Progress(True, f"{destination!r} is in group {group!r} already")
+        progress = destination_moved(await cluster.moves(), asked[0])
+        if progress.is_done and not await cluster.is_open(destination):
+            return Progress(False, f"{destination!r} is being opened in group {group!r}")
+        return progress
+
+    code = _wait_for(broker, timeout, begin, look)
+    if as_json:
+        found = asked[0]
+        output.write_json({"name": found.name, "group": found.group, "moved": not code and not found.is_there})
+    return code
+
+
 def _change(
     broker: options.Broker, timeout_s: float, change: Callable[[Cluster], Awaitable[None]],
     progress_of: Callable[[ClusterStatus], Progress],
 ) -> int:  # fmt: skip
     """Ask for it, and wait until the status shows it."""
+
+    async def look(cluster: Cluster) -> Progress:
+        return progress_of(await cluster.status())
+
+    return _wait_for(broker, timeout_s, change, look)
+
+
+def _wait_for(
+    broker: options.Broker, timeout_s: float, change: Callable[[Cluster], Awaitable[None]],
+    look: Callable[[Cluster], Awaitable[Progress]],
+) -> int:  # fmt: skip
     options.check_seconds("--timeout", timeout_s)
 
     async def work(cluster: Cluster) -> Progress:
@@ -104,7 +155,7 @@ def _change(
         started = told_at = time.monotonic()
         told = ""
         while True:
-            progress = progress_of(await cluster.status())
+            progress = await look(cluster)
             now = time.monotonic()
             if progress.is_done or now - started >= timeout_s:
                 return progress

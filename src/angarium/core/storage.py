@@ -30,6 +30,7 @@ class Table(IntEnum):
     STAGE_PART = 21  # destination id, part -> query, batch, how much is staged
     STAGED = 22  # destination id, part, last sequence -> batch that is not yet committed, or not yet moved
     STAGE_COMMIT = 23  # destination id, query -> its last committed batch, and what of it is to be moved
+    MOVE = 24  # name -> a destination that is being moved here from another replica group: see core/moving
 
 
 class Put(msgspec.Struct, frozen=True):

@@ -24,6 +24,7 @@ from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.restoring import StoredState
 from angarium.core.destination.subscription_record import SubscriptionRecord
 from angarium.core.errors import RemoteProtocolError
+from angarium.core.moving.records import stored_arrivals
 from angarium.core.storage import DeleteRange, Operation, Put, Table, delete_key, key_of, position_key
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind
@@ -58,6 +59,7 @@ def load(store: Store) -> Loaded:
         Table.PREPARED: state.prepared,
         Table.DECISION: state.decisions,
         Table.STREAM: state.streams,
+        Table.MOVE: state.moves,
     }
     damaged: list[tuple[Table | None, bytes]] = []
     for table, records in tables.items():
@@ -98,7 +100,8 @@ def _repair(store: Store, loaded: Loaded, damaged: list[tuple[Table | None, byte
             loaded.operations.append(delete_key(table, key))
     keys = [key for _, key in damaged]
     known = {int.from_bytes(key[:8], "big") for key in (*state.destinations, *state.logs, *state.subscriptions, *keys)}
-    for destination in sorted(known):
+    arriving = {arrival.identity for arrival in stored_arrivals(state.moves).values()}
+    for destination in sorted(known - arriving):
         _restore_destination(store, loaded, destination)
         if key_of(destination) in state.destinations:
             _restore_log(store, loaded, destination, keys)

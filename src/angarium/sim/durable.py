@@ -15,6 +15,7 @@ from angarium.core.destination.pages import PageRecord, parse_page_key, position
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.subscription_record import SubscriptionRecord
 from angarium.core.destination.tracing import Trace
+from angarium.core.moving.records import PLACED_KEY, ArrivalRecord
 from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.names import TRACE_PREFIX
 from angarium.core.ranges import RangeSet
@@ -52,6 +53,7 @@ class DurableState:
         self.records: dict[str, DestinationRecord] = {}
         self.unsettled: dict[str, set[int]] = {}
         self._names: dict[int, str] = {}
+        self._arriving: set[int] = set()  # ids under which destinations are being copied
         self._settled: dict[str, set[int]] = {}
         self._delayed: dict[bytes, list[Message]] = {}  # key in its table
         self._pages: dict[bytes, bytes] = {}  # the same
@@ -64,11 +66,13 @@ class DurableState:
                 table = kept.get(operation.table, {})
                 for key in [key for key in table if operation.low <= key < operation.high]:
                     del table[key]
+            elif operation.table == Table.MOVE:
+                self._arrival(operation)
             elif operation.table == Table.PAGE:
                 self._pages[operation.key] = operation.value
             elif operation.table == Table.DESTINATION:
                 record = msgspec.msgpack.decode(operation.value, type=DestinationRecord)
-                self._names[int.from_bytes(operation.key, "big")] = record.name
+                self._named(int.from_bytes(operation.key, "big"), record.name)
                 self.records[record.name] = record
                 self.unsettled.setdefault(record.name, set())
                 self._settled.setdefault(record.name, set())
@@ -77,12 +81,36 @@ class DurableState:
             elif operation.table == Table.TRANSACTION:
                 change.committed.add(operation.key)
         for operation in operations:  # after the messages: they may be settled in the write that stores them
-            if isinstance(operation, Put) and operation.table == Table.SUBSCRIPTION:
+            if not isinstance(operation, Put) or operation.table != Table.SUBSCRIPTION:
+                continue
+            if int.from_bytes(operation.key[:8], "big") not in self._arriving:
                 self._subscription(operation, change)
         self._check_moved(change)
         return change
 
+    def _arrival(self, put: Put) -> None:
+        """A destination is being moved: its rows are stored under another id, too, and nothing changes by that."""
+        if put.key != PLACED_KEY:
+            identity = msgspec.msgpack.decode(put.value, type=ArrivalRecord).identity
+            self._arriving.add(identity)
+            self._names[identity] = put.key.decode()
+
+    def _named(self, identity: int, name: str) -> None:
+        """From now on that is the one of this name; what is left of it under another id does not count."""
+        self._names[identity] = name
+        if identity in self._arriving:
+            self._arriving.discard(identity)
+            others = {other.to_bytes(8, "big") for other, found in self._names.items() if found == name} - {
+                identity.to_bytes(8, "big")
+            }
+            self._delayed = {key: found for key, found in self._delayed.items() if key[:8] not in others}
+
     def _batch(self, put: Put, change: Change) -> None:
+        if int.from_bytes(put.key[:8], "big") in self._arriving:
+            if put.table == Table.DELAYED:
+                batch = Batch.trusted(put.value)
+                self._delayed[put.key] = [(batch.producer, sequence) for sequence in batch.sequences()]
+            return
         queue, batch = self._names[int.from_bytes(put.key[:8], "big")], Batch.trusted(put.value)
         if queue == DMQ:
             for header in batch.headers() or ():

@@ -51,8 +51,15 @@ class GroupHoldings(Holdings):
                 facts.was_here = facts.away_since is None
                 facts.away_since = now
 
+    def destination_opened(self, name: str, now: float) -> None:
+        """From what is stored, as at a start: it was moved to another group, or was to be."""
+        self._start += 1
+        for facts in self.consumers.values():
+            if facts.subscription.log.name == name:
+                facts.away_since = now
+
     def delivered_late(
-        self, session: bytes, frame: frames.Deliver, payload: bytes, *, manager: int, now: float
+        self, session: bytes, frame: frames.Deliver, payload: bytes, *, group: int, manager: int, now: float
     ) -> None:
         """By a manager that has a successor: of those of its group it was number `manager`, from 0."""
         key = (session, frame.consumer)
@@ -61,15 +68,16 @@ class GroupHoldings(Holdings):
             return  # it was opened there only, and is known to nobody else
         subscription = facts.subscription
         log, sent, first_in = subscription.log, subscription.sent, subscription.first_in
-        replaced = self._replaced(facts.destination, manager)
+        replaced = self._replaced(group, manager)
+        is_moved = group_of(facts.destination) != group  # since: what is known of its managers is of others
         for index, position in enumerate(frame.positions(batch.count)):
             if log.messages.get(position) != (batch.producer, batch.sequence(index)):
                 what = f"position {position} is delivered by a manager of the past, as message {batch.sequence(index)}"
                 raise Violation("only what is durable is delivered", f"{log.name}: {what}")
-            if subscription.settled_in.get(position, replaced.start) < replaced.start:
+            if subscription.settled_in.get(position, replaced.start) < replaced.start and not is_moved:
                 what = f"position {position} is delivered by a manager that answered its settlement, since replaced"
                 raise Violation("settled is final", f"{log.name}{subscription.name}: {what}")
-            if replaced.is_last and now - replaced.at < self._grace_s:
+            if replaced.is_last and now - replaced.at < self._grace_s and not is_moved:
                 self._check_nobodys(subscription, position, key, replaced)
             if position not in subscription.late and first_in.get(position, replaced.start) >= replaced.start:
                 facts.late[position] = replaced.start
@@ -77,12 +85,12 @@ class GroupHoldings(Holdings):
             facts.sends.setdefault(position, NEVER)
             sent.setdefault(position, 0)
 
-    def settled_late(self, session: bytes, frame: frames.Settled, *, manager: int) -> None:
+    def settled_late(self, session: bytes, frame: frames.Settled, *, group: int, manager: int) -> None:
         """Answered by that manager: it has heard only now that all others have written it."""
         facts = self.consumers.get((session, frame.consumer))
         if facts is None:
             return
-        subscription, start = facts.subscription, self._replaced(facts.destination, manager).start
+        subscription, start = facts.subscription, self._replaced(group, manager).start
         before = set(subscription.settled)
         self.settled(session, frame)
         for position in subscription.settled.keys() - before:
@@ -94,8 +102,8 @@ class GroupHoldings(Holdings):
                 what = f"position {position} is delivered again; a manager of the past answers its settlement"
                 raise Violation("settled is final", f"{subscription.log.name}{subscription.name}: {what}")
 
-    def _replaced(self, destination: int, manager: int) -> _Replaced:
-        started = self._started[group_of(destination)]
+    def _replaced(self, group: int, manager: int) -> _Replaced:
+        started = self._started[group]
         return _Replaced(*started[manager + 1], is_last=manager + 2 == len(started))
 
     def _check_nobodys(

@@ -51,6 +51,7 @@ class Holdings:
             self._note_absence(facts, now)
             facts.away_since = None
             facts.is_refused = False
+            facts.destination = destination  # it may have been moved
             return
         name = frame.subscription
         log = self._messages.log(frame.destination, frame.destination_kind)

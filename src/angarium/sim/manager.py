@@ -121,6 +121,8 @@ class SimManager:
                     self._disk.read_delayed(command)
                 case mm.Report():
                     self._report(command)
+                case mm.ReadRows() | mm.DecideMove():
+                    raise AssertionError("nothing is moved in this world")
                 case _:
                     self._disk.stream_files.do(command)
         self._is_running = False

@@ -15,6 +15,7 @@ from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.headers import read_map
 from angarium.core.destination.log import lane_of
 from angarium.core.destination.records import DestinationRecord
+from angarium.core.moving.records import PLACED_KEY, ArrivalRecord
 from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.selector.fields import Fields
 from angarium.core.storage import Operation, Put, Table
@@ -97,6 +98,7 @@ class Messages:
         self.by_name: dict[str, LogFacts] = {}
         self.producers: list[ProducerFacts] = []
         self.by_identity: dict[bytes, ProducerFacts] = {}
+        self._arriving: set[int] = set()  # ids under which destinations are being copied
         self.dead: dict[tuple[str, str, int], str] = {}  # destination, subscription, position -> reason
         self._accepted: dict[tuple[int, bytes], int] = {}  # destination, producer -> last durable sequence
 
@@ -146,7 +148,11 @@ class Messages:
         for operation in operations:
             if not isinstance(operation, Put):
                 continue
-            if operation.table == Table.BATCH and self.logs[int.from_bytes(operation.key[:8], "big")].name == DMQ:
+            if operation.table == Table.MOVE:
+                self._arrival_synced(operation)
+            elif operation.table == Table.BATCH and int.from_bytes(operation.key[:8], "big") in self._arriving:
+                self._batch_copied(operation)
+            elif operation.table == Table.BATCH and self.logs[int.from_bytes(operation.key[:8], "big")].name == DMQ:
                 self._buried(Batch.trusted(operation.value))
             elif operation.table == Table.BATCH:
                 self._batch_synced(operation)
@@ -167,6 +173,22 @@ class Messages:
                 log.over_limit = record.over_limit if record.messages_max or record.bytes_max else ""
                 log.redeliveries_max = record.redeliveries_max
                 self.logs[identity_number] = log
+                self._arriving.discard(identity_number)
+
+    def _arrival_synced(self, put: Put) -> None:
+        """A destination is being moved: its rows come under another id."""
+        if put.key != PLACED_KEY:
+            identity = msgspec.msgpack.decode(put.value, type=ArrivalRecord).identity
+            self.logs[identity] = self.by_name[put.key.decode()]
+            self._arriving.add(identity)
+
+    def _batch_copied(self, put: Put) -> None:
+        destination, end = int.from_bytes(put.key[:8], "big"), int.from_bytes(put.key[8:], "big")
+        log, batch = self.logs[destination], Batch.trusted(put.value)
+        for position, sequence in zip(range(end - batch.count, end), batch.sequences(), strict=True):
+            if log.messages.get(position) != (batch.producer, sequence):
+                what = f"position {position} is copied as message {sequence}"
+                raise Violation("what is moved is what was there", f"{log.name}: {what}")
 
     def _buried(self, batch: Batch) -> None:
         headers = batch.headers() or []

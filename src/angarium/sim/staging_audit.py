@@ -21,6 +21,7 @@ import msgspec
 
 from angarium.core.destination.events import FromSession, ToSession
 from angarium.core.destination.records import DestinationRecord
+from angarium.core.moving.records import PLACED_KEY, ArrivalRecord
 from angarium.core.storage import DeleteRange, Operation, Put, Table
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
@@ -76,6 +77,7 @@ class StagingAudit:
         self._asked: dict[tuple[bytes, int], Stage] = {}  # session, number of the request
         self._heard: dict[tuple[str, str], int] = {}  # query, destination -> the last batch that was to be committed
         self._names: dict[int, str] = {}
+        self._arriving: dict[int, str] = {}  # ids under which destinations are copied; names, of those that are whole
         self._keys: dict[bytes, tuple[Attempt, list[int]]] = {}  # in the table of what is staged
 
     # -- from applications ---------------------------------------------------------------------------
@@ -152,9 +154,14 @@ class StagingAudit:
         for operation in operations:
             if isinstance(operation, DeleteRange):
                 left += self._deleted(operation) if operation.table == Table.STAGED else []
+            elif operation.table == Table.MOVE and operation.key != PLACED_KEY:
+                arrival = msgspec.msgpack.decode(operation.value, type=ArrivalRecord)
+                self._arriving[arrival.identity] = operation.key.decode() if arrival.is_complete else ""
             elif operation.table == Table.DESTINATION:
                 record = msgspec.msgpack.decode(operation.value, type=DestinationRecord)
-                self._names[int.from_bytes(operation.key, "big")] = record.name
+                self._named(int.from_bytes(operation.key, "big"), record.name)
+            elif int.from_bytes(operation.key[:8], "big") in self._arriving:
+                continue  # copies of what is elsewhere
             elif operation.table == Table.STAGED:
                 self._staged(operation, now)
             elif operation.table == Table.BATCH:
@@ -168,6 +175,17 @@ class StagingAudit:
             if lost := [index for index in indices if (attempt.label, index) not in arrived]:
                 self._check_dropped(attempt, lost, now)
 
+    def _named(self, identity: int, name: str) -> None:
+        """If it was moved, what is staged is there from now on, under the new id."""
+        if self._arriving.pop(identity, None) is not None:
+            self._move_keys(name, identity)
+        self._names[identity] = name
+
+    def _move_keys(self, name: str, identity: int) -> None:
+        earlier = {other.to_bytes(8, "big") for other, found in self._names.items() if found == name}
+        new = identity.to_bytes(8, "big")
+        self._keys = {new + key[8:] if key[:8] in earlier else key: found for key, found in self._keys.items()}
+
     def _staged(self, put: Put, now: float) -> None:
         rows = [found for body in Batch.trusted(put.value).bodies() if (found := self._row(bytes(body))) is not None]
         attempt = rows[0][0]
@@ -179,6 +197,10 @@ class StagingAudit:
         attempt.staged_at = now
 
     def _deleted(self, operation: DeleteRange) -> list[tuple[Attempt, list[int]]]:
+        if len(operation.low) == len(operation.high) == 8:  # all of a destination, which may have been moved
+            name = self._names.get(int.from_bytes(operation.low, "big"), "?")
+            for identity in [identity for identity, found in self._arriving.items() if found == name]:
+                self._move_keys(name, identity)
         found = [key for key in self._keys if operation.low <= key < operation.high]
         left = [self._keys.pop(key) for key in found]
         for attempt, indices in left:

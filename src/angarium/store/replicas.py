@@ -2,6 +2,7 @@
 
 All of it may wait for the disk and takes time to digest and to pack, so it belongs into the reader's thread.
 """
+from angarium.core.destination.events import ReadRows, RowsRead
 from angarium.core.replication.events import RangeRead, ReadRange
 from angarium.core.replication.history import StoredReplica, stored_replica
 from angarium.core.replication.ranges import Digest, Item, digest_of, pack_items, replicated_ranges
@@ -39,6 +40,15 @@ def scan_range(store: Store, command: ReadRange) -> tuple[bytes, list[Item]]:
     is_all = len(found) < _ITEMS_MAX and size_bytes < command.bytes_max
     high = command.high if is_all or not found else found[-1].key + b"\0"
     return high, [(item.key, item.value) for item in found if isinstance(item, interface.Item)]
+
+
+def read_rows(store: Store, command: ReadRows) -> RowsRead:
+    """Rows of a destination that is moved; nobody writes them meanwhile."""
+    found = store.scan(command.table, command.low, command.high, limit=_ITEMS_MAX, bytes_max=command.bytes_max)
+    size_bytes = sum(len(item.value) if isinstance(item, interface.Item) else len(item.raw) for item in found)
+    items = [(item.key, item.value) for item in found if isinstance(item, interface.Item)]
+    is_all = len(found) < _ITEMS_MAX and size_bytes < command.bytes_max
+    return RowsRead(command.token, items, b"" if is_all else found[-1].key + b"\0", len(found) - len(items))
 
 
 def answer_range(command: ReadRange, high: bytes, items: list[Item], before: int, after: int) -> RangeRead:

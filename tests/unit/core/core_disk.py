@@ -5,7 +5,15 @@ what is durable. `crash` keeps a prefix of what waits, which nobody is told of: 
 """
 from collections import deque
 
-from angarium.core.destination.events import DamagedBatch, Read, ReadDelayed, StoredBatch, Write
+from angarium.core.destination.events import (
+    DamagedBatch,
+    Read,
+    ReadDelayed,
+    ReadRows,
+    RowsRead,
+    StoredBatch,
+    Write,
+)
 from angarium.core.destination.overtaking import overtaking
 from angarium.core.destination.restoring import StoredState
 from angarium.core.storage import DeleteRange, Operation, Put, Table, key_of, position_key
@@ -63,6 +71,15 @@ class FakeDisk:
             return self._read_staged(read)
         return [item for item in sorted(self.tables[Table.DELAYED].items()) if item[0][:8] == prefix]
 
+    def read_rows(self, read: ReadRows) -> RowsRead:
+        found: list[tuple[bytes, bytes]] = []
+        for key, value in sorted(self.tables[read.table].items()):
+            if read.low <= key < read.high:
+                found.append((key, value))
+                if sum(len(value) for _, value in found) >= read.bytes_max:
+                    return RowsRead(read.token, found, key + b"\0")
+        return RowsRead(read.token, found)
+
     def _read_staged(self, read: ReadDelayed) -> list[tuple[bytes, bytes]]:
         found: list[tuple[bytes, bytes]] = []
         for part in read.parts:
@@ -106,4 +123,5 @@ class FakeDisk:
             transactions=dict(self.tables[Table.TRANSACTION]),
             prepared=dict(self.tables[Table.PREPARED]),
             decisions=dict(self.tables[Table.DECISION]),
+            moves=dict(self.tables[Table.MOVE]),
         )

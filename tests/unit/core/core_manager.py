@@ -12,12 +12,14 @@ from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import (
     BatchesRead,
     Command,
+    DecideMove,
     DelayedRead,
     DestinationSettings,
     Event,
     FromSession,
     Read,
     ReadDelayed,
+    ReadRows,
     Report,
     Tick,
     ToSession,
@@ -30,6 +32,7 @@ from angarium.core.destination.log import lane_of
 from angarium.core.destination.message_manager import MessageManager
 from angarium.core.destination.overtaking import overtaking
 from angarium.core.ids import GLOBAL_ID_BYTES
+from angarium.core.moving.moves import FRAMES as MOVE_FRAMES
 from angarium.core.ranges import Range
 from angarium.core.storage import DeleteRange, Table
 from angarium.core.wire import frames
@@ -64,7 +67,8 @@ class World:
         self.sent: dict[bytes, list[tuple[Frame, bytes]]] = {}
         self.on_sent: Callable[[bytes, Frame, bytes], None] | None = None  # told of everything that is sent
         self.reports: list[Report] = []
-        self.reads: deque[Read | ReadDelayed] = deque()
+        self.reads: deque[Read | ReadDelayed | ReadRows] = deque()
+        self.moving: deque[ToSession | DecideMove] = deque()  # for other groups, and for group services
         self._uses: dict[bytes, dict[int, None]] = {}  # where each session has sent something
         self._last_identity = 0
         self.number = number
@@ -89,12 +93,16 @@ class World:
             match command:
                 case ToSession(session, frame, payload):
                     self.sent.setdefault(session, []).append((frame, payload))
+                    if isinstance(frame, MOVE_FRAMES):
+                        self.moving.append(command)
                     if self.on_sent is not None:
                         self.on_sent(session, frame, payload)
                 case Write():
                     self.disk.waiting.append(command)
-                case Read() | ReadDelayed():
+                case Read() | ReadDelayed() | ReadRows():
                     self.reads.append(command)
+                case DecideMove():
+                    self.moving.append(command)
                 case Report():
                     self.reports.append(command)
 
@@ -123,6 +131,8 @@ class World:
         auto, self.auto = self.auto, False
         if isinstance(read, ReadDelayed):
             self.tell(DelayedRead(read.token, self.disk.read_delayed(read)))
+        elif isinstance(read, ReadRows):
+            self.tell(self.disk.read_rows(read))
         else:
             self.tell(BatchesRead(read.token, self.disk.read(read)))
         self.auto = auto

@@ -76,7 +76,7 @@ def detached(node: Node) -> tuple[Client, int]:
     client, number = opened(node)
     manager = node.client_manager
     connection = manager._connections[client.connection]
-    node._perform(manager._detach(connection, connection.sessions[number], 0))
+    node._perform(manager._detach(connection, connection.sessions[number], "lost", 0))
     assert client.received(frames.SessionDetached)
     return client, number
 

@@ -121,3 +121,12 @@ def test_merged_pages_reach_the_end_of_every_group() -> None:
         seen += merged
         after = merged[-1]
     assert seen == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_what_is_elsewhere_than_before_is_told() -> None:
+    made = DestinationService()
+    slots = (1, 2) * 512
+    assert made.placed(Placement(1, slots, {"a": 2})) == {}, "nobody has looked for anything before"
+    assert made.placed(Placement(2, slots, {"a": 2, "b": 1})) == {"b": 1}
+    assert made.placed(Placement(3, slots, {"a": 1, "b": 1})) == {"a": 1}
+    assert made.group_of_name("a") == 1

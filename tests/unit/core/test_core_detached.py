@@ -6,7 +6,7 @@ import pytest
 
 from angarium.core.destination.events import DestinationSettings
 from angarium.core.ids import destination_id
-from angarium.core.session.events import ConnectionStalled, FromBus, GroupLost, SessionSettings
+from angarium.core.session.events import ConnectionStalled, DestinationsMoved, FromBus, GroupLost, SessionSettings
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind, Frame, Outcome
 from angarium.core.wire.packing import pack
@@ -41,6 +41,37 @@ def kinds(client: Client, *, since: int) -> list[type[Frame]]:
 
 def is_detached(client: Client, *, session: int = 1) -> bool:
     return bool(client.received(frames.SessionDetached, session=session))
+
+
+# -- a destination is moved to another replica group -----------------------------------------------------------
+
+
+def test_a_message_manager_may_detach_a_session_whose_destination_it_moves() -> None:
+    node = Node()
+    client, other = consuming(node, b"a"), node.connect_with_session()
+    other.open_producer("elsewhere")
+    node.tell(FromBus(client.identity, frames.SessionDetached("'q' is being moved")))
+    assert client.frames[-1].frame == frames.SessionDetached("'q' is being moved") and not is_detached(other)
+    assert not node.world.manager.find("q").consumers, "its destinations hear that it is cut off"  # type: ignore[union-attr]
+    at = len(client.frames)
+    client.send(
+        frames.SessionOpen(client.identity), frames.ConsumerOpen(1, "q", ANY, resumed=True, held=[(0, 1)]),
+    )  # fmt: skip
+    assert kinds(client, since=at) == [frames.SessionOpened, frames.ConsumerOpened]
+
+
+def test_whoever_looks_for_a_destination_elsewhere_than_it_is_now_asks_again() -> None:
+    node = Node()
+    client, other, waiting = (node.connect_with_session() for _ in range(3))
+    client.open_producer("q")
+    other.open_producer("r")
+    node.auto = False
+    waiting.send(frames.ProducerOpen(1, "q", ANY))
+    node.tell(DestinationsMoved({"q": 0}))
+    assert is_detached(waiting), "it has asked, and may not have been heard"
+    assert not is_detached(client) and not is_detached(other), "it is where that one has it"
+    node.tell(DestinationsMoved({"q": 2, "s": 2}))
+    assert is_detached(client) and not is_detached(other)
 
 
 # -- as it should be ---------------------------------------------------------------------------------------------

@@ -58,13 +58,13 @@ def test_a_page_is_the_same_wherever_it_is_read(seed: int) -> None:
         arguments |= chance.choice(({}, {"end": position + chance.randrange(30)}))
         arguments |= chance.choice(({}, {"selector": "n > 0"}, {"omit": ["body"]}, {"bytes_max": 200}))
         reply, payload = world.request_with_payload("log.read", **arguments)
-        page = read_page(store, Request(1, "log.read", arguments))
+        page = read_page(store, Request(1, "log.read", arguments), {})
         assert not reply.code and page == (reply.result, payload)
 
 
 def test_a_destination_that_is_not_there_is_left_to_the_primary() -> None:
     _, store, identity = world_and_store(0)
-    assert read_page(store, Request(1, "log.read", {"identity": identity + 1, "position": 0})) is None
+    assert read_page(store, Request(1, "log.read", {"identity": identity + 1, "position": 0}), {}) is None
 
 
 class Replicated:

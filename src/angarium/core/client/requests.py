@@ -6,7 +6,7 @@ from angarium.core.wire import frames
 from angarium.core.wire.codec import encode_head
 
 REQUESTS_MAX = 1_000
-NO_REPLY = ("request-lost", "no-primary")  # codes of a Reply that says that there will be none
+NO_REPLY = ("request-lost", "no-primary", "moving")  # codes of a Reply that says that there will be none
 
 
 class Requests:

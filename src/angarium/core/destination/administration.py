@@ -38,7 +38,7 @@ from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.selecting import selected_by
 from angarium.core.destination.tracing import traced_state
 from angarium.core.errors import Rejected
-from angarium.core.ids import format_id
+from angarium.core.ids import format_id, group_of
 from angarium.core.names import DEAD_MESSAGE_QUEUE
 from angarium.core.storage import Put, Table, key_of
 from angarium.core.wire.frames import DestinationKind, Reply, Request
@@ -80,6 +80,7 @@ class Administration:
             if command is None:
                 raise unknown_command(request.command, self._commands)
             check_arguments(SPECS[request.command], request.arguments)
+            self._check_here(request)
             return command(session, request, now)
         except Rejected as refusal:
             return [ToSession(session, Reply(request.number, refusal.code, refusal.reason))]
@@ -205,6 +206,9 @@ class Administration:
         self, asked: PendingAdministration, event: BatchesRead, destination: Destination | None, *, now: float
     ) -> list[Command]:
         """What a request asked the disk for."""
+        if destination is None and asked.destination in self._manager.moves.departures.gone:
+            reason = "the destination is being moved to another replica group; ask again"
+            return [ToSession(asked.session, Reply(asked.request, "moving", reason))]
         match asked:
             case PendingBrowse():
                 return [browsing.browsed(asked, event, destination)]
@@ -220,6 +224,11 @@ class Administration:
         return [ToSession(asked.session, Reply(asked.request, "", "", told))]
 
     # -- arguments -----------------------------------------------------------------------------------
+
+    def _check_here(self, request: Request) -> None:
+        name = request.arguments.get("name")
+        if isinstance(name, str) and self._manager.moves.is_away(name):
+            raise Rejected("moving", f"{name!r} is being moved to another replica group, or has just been; ask again")
 
     def _named(self, request: Request) -> Destination:
         name = text(request, "name")
@@ -237,6 +246,7 @@ def describe(destination: Destination) -> dict[str, Any]:
     return {
         "name": destination.record.name,
         "kind": destination.record.kind.name.lower(),
+        "group": group_of(destination.identity),
         **options_of(destination.record),
         "temporary": bool(destination.record.owner),
         "messages": max(waiting, default=0),

@@ -12,11 +12,13 @@ from angarium.core.destination.dead_message_queue import DeadMessageQueue
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.directory import Directory
 from angarium.core.destination.events import Command, DestinationSettings, ToSession, Write
+from angarium.core.destination.names import Known
 from angarium.core.destination.node_limits import NodeLimits
 from angarium.core.destination.pending import (
     PendingAdministration,
     PendingDelayed,
     PendingRead,
+    PendingRows,
     PendingSweep,
     PendingWrite,
 )
@@ -45,12 +47,12 @@ class Destinations:
         self.now = 0.0  # of the event that is handled
         self._wall_ms_at_zero = wall_ms_at_zero
         self._number = number  # of the replica group that it is
-        self.destinations: dict[int, Destination] = {}
+        self.destinations = Known()
         self._by_name: dict[str, Destination] = {}
         self._next_destination = destination_id(number, 1)
         self._token = 0
         self._writes: dict[int, PendingWrite] = {}
-        self._reads: dict[int, PendingRead | PendingAdministration | PendingDelayed | PendingSweep] = {}
+        self._reads: dict[int, PendingRead | PendingAdministration | PendingDelayed | PendingSweep | PendingRows] = {}
         self._creations: dict[int, PendingWrite] = {}  # destinations whose record is not yet durable
         self._timed: dict[int, Destination] = {}  # destinations that have a deadline
         self.node_limits = NodeLimits(settings)
@@ -129,17 +131,19 @@ class Destinations:
         if group_of(self._next_destination) != self._number:
             raise Rejected("too-many-destinations", "all ids of destinations that this node may give have been used")
 
-    def created(self, record: DestinationRecord) -> tuple[Destination, list[Operation]]:
+    def next_identity(self) -> tuple[int, Operation]:
+        """And what has to be written, so that it is given once."""
         identity, self._next_destination = self._next_destination, self._next_destination + 1
+        return identity, Put(Table.NODE, NEXT_DESTINATION_KEY, self._next_destination.to_bytes(8, "big"))
+
+    def created(self, record: DestinationRecord) -> tuple[Destination, list[Operation]]:
+        identity, noted = self.next_identity()
         destination = self._add(identity, record)
         self.retainer.note(destination, self.now)
         if not record.name.startswith("_"):
             self._directory.created(destination, self.now)
             self._note_deadline(destination)
-        return destination, [
-            Put(Table.DESTINATION, key_of(identity), msgspec.msgpack.encode(record)),
-            Put(Table.NODE, NEXT_DESTINATION_KEY, self._next_destination.to_bytes(8, "big")),
-        ]
+        return destination, [Put(Table.DESTINATION, key_of(identity), msgspec.msgpack.encode(record)), noted]
 
     def write_creation(self, destination: Destination, operations: list[Operation], answer: ToSession) -> Write:
         """Whoever asks for the destination before it is durable is answered then."""
@@ -167,11 +171,27 @@ class Destinations:
         told = self.streams.forget(destination.identity, "destination-removed", reason)
         # Its creation must not follow: only what is stored may be removed ahead of other writes.
         freeing = self.is_stored(destination)
-        del self.destinations[destination.identity], self._by_name[record.name]
-        self._timed.pop(destination.identity, None)
         self._temporaries.remove(record.owner, destination.identity)
-        self.node_limits.forget(destination.identity)
+        self._forget(destination)
         return [*closings, *told, self.write(operations, pending, freeing=freeing)]
+
+    def _forget(self, destination: Destination) -> None:
+        del self.destinations[destination.identity], self._by_name[destination.record.name]
+        self._timed.pop(destination.identity, None)
+        self.node_limits.forget(destination.identity)
+
+    def take_out(self, destination: Destination) -> list[bytes]:
+        """From now on nobody knows it here; its rows stay. Returns the sessions that have it open."""
+        consuming = [consumer.session for consumer in destination.consumers.values()]
+        producing = [producer.session for producer in destination.producers.attached()]
+        self._forget(destination)
+        return list(dict.fromkeys(session for session in (*consuming, *producing) if session is not None))
+
+    def check_arrival(self, name: str) -> None:
+        """Raise Rejected if the destination cannot be moved here."""
+        if name in self._by_name:
+            raise Rejected("already-exists", f"there is a destination {name!r} in the group that is to take it")
+        self._check_room()
 
     def _remove_temporaries(self, identities: list[int]) -> list[Command]:
         found = [self.destinations[identity] for identity in identities]
@@ -189,7 +209,9 @@ class Destinations:
         self._writes[self._token] = pending
         return self._token
 
-    def pending_read(self, pending: PendingRead | PendingAdministration | PendingDelayed | PendingSweep) -> int:
+    def pending_read(
+        self, pending: PendingRead | PendingAdministration | PendingDelayed | PendingSweep | PendingRows
+    ) -> int:
         self._token += 1
         self._reads[self._token] = pending
         return self._token

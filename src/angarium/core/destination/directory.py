@@ -8,11 +8,11 @@ A topic that is created while somebody watches keeps its log for the grace time,
 watcher has subscribed is not missed.
 """
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import Command, DestinationSettings, ToSession
+from angarium.core.destination.names import Known
 from angarium.core.errors import Rejected
 from angarium.core.patterns import NamePattern
 from angarium.core.wire import frames
@@ -63,14 +63,14 @@ class Work:
 
 
 class Directory:
-    def __init__(self, destinations: Mapping[int, Destination], settings: DestinationSettings) -> None:
+    def __init__(self, destinations: Known, settings: DestinationSettings) -> None:
         self._destinations = destinations
         self.settings = settings
         self._watches: dict[WatchKey, Watch] = {}
         self._entries: dict[tuple[str, PatternSyntax], Entry] = {}
         self._work: deque[Work] = deque()
         self._identities: list[int] = []  # all destinations of that version: one list for many watches
-        self._version = (0, 0)
+        self._version = 0
         self._due = 0.0
         self._awaited_until = 0.0  # watchers that were cut off may come back until then
 
@@ -93,8 +93,7 @@ class Directory:
         return []
 
     def _all(self) -> list[int]:
-        # Numbers are never used twice: as many as before, and the same last one, are the same destinations.
-        version = (len(self._destinations), max(self._destinations, default=0))
+        version = self._destinations.version
         if version != self._version:
             self._identities, self._version = list(self._destinations), version
         return self._identities

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from angarium.core.groups.records import Placement
 from angarium.core.report import Level as Level
 from angarium.core.report import Report as Report
-from angarium.core.storage import Operation
+from angarium.core.storage import Operation, Table
 from angarium.core.stream.events import FileCommand, FileEvent, StreamSettings
 from angarium.core.wire.frames import Frame
 
@@ -81,9 +82,23 @@ class ClockStepped(msgspec.Struct, frozen=True):
 class Tick(msgspec.Struct, frozen=True): ...
 
 
+class Placed(msgspec.Struct, frozen=True):
+    """Which destinations are where, and which are to be moved: told at the start, and whenever it changes."""
+
+    placement: Placement
+    epoch: int  # in which this message manager was started
+
+
+class RowsRead(msgspec.Struct, frozen=True):
+    token: int
+    items: list[tuple[bytes, bytes]]  # key and value, in order
+    rest: bytes = b""  # from which key on something is left of the range; empty: nothing
+    damaged: int = 0  # rows that fail their checksum, and are not among these
+
+
 Event = (
     FromSession | Written | BatchesRead | WritesBlocked | WritesUnblocked | SettingsChanged | ClockStepped | Tick
-    | FileEvent | DelayedRead
+    | FileEvent | DelayedRead | Placed | RowsRead
 )  # fmt: skip
 
 # -- commands --------------------------------------------------------------------------------------
@@ -121,7 +136,26 @@ class ReadDelayed(msgspec.Struct, frozen=True):
     parts: list[bytes] = []  # one after the other
 
 
-Command = ToSession | Write | Read | ReadDelayed | Report | FileCommand
+class ReadRows(msgspec.Struct, frozen=True):
+    """Rows of any table, from `low` up to but without `high`; answered by `RowsRead`."""
+
+    token: int
+    table: Table
+    low: bytes
+    high: bytes
+    bytes_max: int  # stop after the row that reaches this
+
+
+class DecideMove(msgspec.Struct, frozen=True):
+    """Have group services decide that the destination has moved; with a code, that it has not."""
+
+    name: str
+    number: int
+    code: str = ""
+    reason: str = ""
+
+
+Command = ToSession | Write | Read | ReadDelayed | ReadRows | DecideMove | Report | FileCommand
 
 
 # -- settings --------------------------------------------------------------------------------------

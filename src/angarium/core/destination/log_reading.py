@@ -54,7 +54,7 @@ class LogReading:
         destination = self._named(request)
         wanted = LogWanted.of(request)
         lane = destination.log.lanes.get(lane_of(wanted.position)) or Lane(lane_of(wanted.position))
-        stretch = Stretch(destination.identity, lane.first, lane.readable)
+        stretch = Stretch(destination.state.log_identity, lane.first, lane.readable)
         start, _ = wanted.within(stretch)
         if start is None:
             return done(session, request, wanted.nothing(stretch))
@@ -93,7 +93,7 @@ class LogReading:
                 readable = destination.log.lane_at(middle).readable
                 return Read(self._manager.pending_read(asked), destination.identity, middle, 1, readable)
         positions = [low for low, _ in asked.stretches]
-        told = {"identity": destination.identity, "positions": positions}
+        told = {"identity": destination.state.log_identity, "positions": positions}
         return ToSession(asked.session, Reply(asked.request, "", "", told))
 
     # -- what the disk has answered ------------------------------------------------------------------
@@ -107,7 +107,7 @@ class LogReading:
         if isinstance(asked, PendingSeek):
             return [self._sought(destination, narrowed(asked, event))]
         lane = destination.log.lanes.get(lane_of(asked.wanted.position)) or Lane(lane_of(asked.wanted.position))
-        stretch = Stretch(destination.identity, lane.first, lane.readable)
+        stretch = Stretch(destination.state.log_identity, lane.first, lane.readable)
         told, payload = asked.wanted.page(stretch, event.batches)
         return [ToSession(asked.session, Reply(asked.request, "", "", told), payload)]
 
@@ -116,8 +116,8 @@ class LogReading:
         destination = self._manager.find(name)
         if destination is None:
             raise Rejected("unknown-destination", f"there is no destination {name!r}")
-        if identity not in (0, destination.identity):
-            reason = f"{name!r} with the id {identity} was removed; the one of that name now has {destination.identity}"
+        if identity not in (0, known := destination.state.log_identity):
+            reason = f"{name!r} with the id {identity} was removed; the one of that name now has {known}"
             raise Rejected("destination-removed", reason)
         return destination
 
@@ -126,7 +126,7 @@ def describe(destination: Destination) -> dict[str, Any]:
     return {
         "name": destination.record.name,
         "kind": destination.record.kind.name.lower(),
-        "identity": destination.identity,
+        "identity": destination.state.log_identity,
         # Of each lane that was ever used: where it begins and ends, and its bytes.
         "lanes": [
             [lane.first, lane.readable, lane.gauge.total] for _, lane in sorted(destination.log.lanes.items())

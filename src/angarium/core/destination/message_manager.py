@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from angarium.core.destination.absent import answer_removed
 from angarium.core.destination.administration import Administration
+from angarium.core.destination.destination import Destination
 from angarium.core.destination.destinations import Destinations
 from angarium.core.destination.events import (
     BatchesRead,
@@ -18,6 +19,8 @@ from angarium.core.destination.events import (
     DestinationSettings,
     Event,
     FromSession,
+    Placed,
+    RowsRead,
     SettingsChanged,
     Tick,
     ToSession,
@@ -28,12 +31,17 @@ from angarium.core.destination.events import (
 from angarium.core.destination.pending import (
     PendingDelayed,
     PendingRead,
+    PendingRows,
     PendingSweep,
     PendingWrite,
 )
+from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.restoring import StoredState, stored_records, take_up
 from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError
 from angarium.core.ids import destination_id
+from angarium.core.moving.moves import FRAMES as MOVE_FRAMES
+from angarium.core.moving.moves import Moves
+from angarium.core.storage import Operation
 from angarium.core.stream.events import FileEvent, StreamSettings
 from angarium.core.stream.reading import Damage
 from angarium.core.stream.streams import FRAMES as STREAM_FRAMES
@@ -56,6 +64,7 @@ class MessageManager(Destinations):
         self.transactions = Transactions(
             number, self.destinations, settings, write=self.write, wall_ms_at_zero=wall_ms_at_zero
         )
+        self.moves = Moves(self, number)
 
     # -- start -------------------------------------------------------------------------------------
 
@@ -69,27 +78,40 @@ class MessageManager(Destinations):
             self._add(identity, record)
             if record.owner:
                 self._temporaries.restore(record.owner, identity, now=now)
-        operations = take_up(self.destinations, state, now=now)
+        self.moves.restore(state.moves)
+        arriving = [arrival.record.identity for arrival in self.moves.arrivals]
+        operations = take_up(self.destinations, state, now=now, arriving=arriving)
         self.transactions.restore(state, now=now)
-        burials: list[Command] = []
-        for destination in self.destinations.values():
-            self._note_deadline(destination)
-            self.node_limits.note(destination)
-            self._sweeper.note(destination, now)
-            self.retainer.note(destination, now)
-            self.tracer.follow(destination, anew=False)
-            burials += destination.restored()
+        burials = [command for destination in self.destinations.values() for command in self._restored(destination)]
         commands: list[Command] = [self.write(operations, PendingWrite(), freeing=True)] if operations else []
         for damage in self.streams.restore(state.streams, state.stream_files, now=now):
             commands += self._stream_damaged(damage)
         return commands + burials + self._blocking.keep_node_limits()
+
+    def open_stored(
+        self, identity: int, record: DestinationRecord, state: StoredState
+    ) -> tuple[Destination, list[Operation], list[Command]]:
+        """Take up one destination, of which the rows are given: it was moved here, or taken out and stays. What is to
+        be corrected in the store, and what follows."""
+        destination = self._add(identity, record)
+        corrections = take_up({identity: destination}, state, now=self.now)
+        self._directory.created(destination, self.now)
+        return destination, corrections, self._restored(destination) + self._blocking.keep_node_limits()
+
+    def _restored(self, destination: Destination) -> list[Command]:
+        self._note_deadline(destination)
+        self.node_limits.note(destination)
+        self._sweeper.note(destination, self.now)
+        self.retainer.note(destination, self.now)
+        self.tracer.follow(destination, anew=False)
+        return destination.restored()
 
     # -- events ------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
         deadlines = [self.streams.deadline(), self._temporaries.deadline(), self._directory.deadline()]
         deadlines += [self._sweeper.deadline(), self.transactions.deadline(), self.retainer.deadline()]
-        deadlines.append(self.tracer.deadline())
+        deadlines += [self.tracer.deadline(), self.moves.deadline()]
         deadlines += [destination.deadline() for destination in self._timed.values()]
         return min([deadline for deadline in deadlines if deadline is not None], default=None)
 
@@ -110,7 +132,7 @@ class MessageManager(Destinations):
                 if isinstance(asked, PendingSweep):
                     return self._sweeper.batches_read(asked, event, now=now)
                 destination = self.destinations.get(asked.destination)
-                assert not isinstance(asked, PendingDelayed)
+                assert not isinstance(asked, PendingDelayed | PendingRows)
                 if not isinstance(asked, PendingRead):
                     return self._administration.read(asked, event, destination, now=now)
                 return [] if destination is None else destination.dispatch.batches_read(asked, event, now=now)
@@ -125,6 +147,12 @@ class MessageManager(Destinations):
                 moved = destination.publishing.due(event, now=now)
                 self._note_deadline(destination)
                 return moved
+            case RowsRead(token):
+                asked = self._reads.pop(token)
+                assert isinstance(asked, PendingRows)
+                return self.moves.rows_read(asked, event, now)
+            case Placed(placement, epoch):
+                return self.moves.placed(placement, epoch, now)
             case WritesBlocked(reason, code):
                 return self.tracer.blocked(True) + self._blocking.writes(reason, code)
             case WritesUnblocked():
@@ -143,7 +171,7 @@ class MessageManager(Destinations):
                     commands += destination.tick(now)
                     self._note_deadline(destination)
                 commands += self._directory.tick(now) + self._sweeper.tick(now) + self.transactions.tick(now)
-                commands += self.retainer.tick(now) + self.tracer.tick(now)
+                commands += self.retainer.tick(now) + self.tracer.tick(now) + self.moves.tick(now)
                 return commands + self._remove_temporaries(self._temporaries.due(now))
         return self._file_event(event)
 
@@ -168,6 +196,8 @@ class MessageManager(Destinations):
     ) -> list[Command]:
         destination = self.destinations.get(identity)
         if destination is None:
+            if (moved := self.moves.destination_frame(session, identity, frame)) is not None:
+                return moved
             return answer_removed(session, frame) or self._stream_frame(session, identity, frame, payload, now)
         if isinstance(frame, frames.StreamRead):
             allowed = destination.consuming.holds(session, frame.consumer, frame.position)
@@ -192,18 +222,21 @@ class MessageManager(Destinations):
     def _own_frame(self, session: bytes, frame: frames.Frame, payload: bytes, now: float) -> list[Command]:
         if isinstance(frame, TRANSACTION_FRAMES):
             return self.transactions.frame(session, frame, payload, now=now)
+        if isinstance(frame, MOVE_FRAMES):
+            return self.moves.frame(frame, payload, now)
         match frame:
             case frames.StreamRead():
                 found = self.find(frame.destination)
                 return list(self.streams.read(session, found.identity if found else 0, frame, allowed=True))
             case frames.SessionEnded(closed):
                 self._directory.session_ended(session, closed=closed, now=now)
+                self.moves.session_ended(session)
                 ended = self.transactions.session_ended(session, closed=closed)
                 return ended + self._stream_frame(session, 0, frame, b"", now)
             case frames.StreamCredit() | frames.StreamReadEnd():
                 return self._stream_frame(session, 0, frame, b"", now)
             case frames.Locate():
-                return self._locate(session, frame)
+                return self.locate(session, frame)
             case frames.Request():
                 return self._administration.request(session, frame, now=now)
             case frames.Watch():
@@ -218,8 +251,10 @@ class MessageManager(Destinations):
                 return self._remove_temporaries(self._temporaries.ended(client, session, closed=closed, now=now))
         raise LocalProtocolError(f"{type(frame).__name__} is not for a message manager")
 
-    def _locate(self, session: bytes, frame: frames.Locate) -> list[Command]:
+    def locate(self, session: bytes, frame: frames.Locate) -> list[Command]:
         name, kind = frame.name, frame.destination_kind
+        if (moving := self.moves.locate(session, frame)) is not None:
+            return moving
         try:
             if frame.existing and self.find(name) is None:
                 raise Rejected("unknown-destination", f"there is no destination {name!r}")

@@ -9,11 +9,25 @@ from angarium.core.wire.frames import Request
 LIST_COUNT_MAX = 500  # destinations in one page: some milliseconds of describing
 
 
+class Known(dict[int, Destination]):
+    """The destinations of a message manager, by id."""
+
+    version = 0  # ascends whenever there is one more, or one less
+
+    def __setitem__(self, identity: int, destination: Destination) -> None:
+        self.version += 1
+        super().__setitem__(identity, destination)
+
+    def __delitem__(self, identity: int) -> None:
+        self.version += 1
+        super().__delitem__(identity)
+
+
 class Names:
-    def __init__(self, destinations: dict[int, Destination]) -> None:
+    def __init__(self, destinations: Known) -> None:
         self._destinations = destinations
         self._sorted: list[tuple[str, int]] = []  # all destinations of that version
-        self._version = (0, 0)
+        self._version = 0
 
     def page(self, request: Request) -> Iterator[Destination]:
         """Up to `count`, of those after `after` that begin with `prefix`; an empty one is the end."""
@@ -27,8 +41,7 @@ class Names:
             yield self._destinations[identity]
 
     def _all(self) -> list[tuple[str, int]]:
-        # Numbers are never used twice: as many as before, and the same last one, are the same destinations.
-        version = (len(self._destinations), next(reversed(self._destinations), 0))
+        version = self._destinations.version
         if version != self._version:
             known = self._destinations.items()
             self._sorted = sorted((destination.record.name, identity) for identity, destination in known)

@@ -72,6 +72,15 @@ class PendingDelayed:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingRows:
+    """Of a destination that is moved."""
+
+    destination: int
+    name: str
+    move: int = 0  # its number: to be copied; 0: to be opened
+
+
+@dataclass(frozen=True, slots=True)
 class PendingBrowse:
     destination: int
     session: bytes

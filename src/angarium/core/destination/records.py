@@ -27,6 +27,7 @@ class DestinationRecord(msgspec.Struct, array_like=True, frozen=True):
     retain_bytes: int = 0  # ... or while no more than this is stored, of each priority ...
     retain_messages: int = 0  # ... the same; 0: no such limit. All 0: it goes at once
     traced: bool = False  # what becomes of its messages is noted in `_TRACE`
+    first_identity: int = 0  # of one that was moved between replica groups: its id before; its log is read by it
 
     @property
     def retains(self) -> bool:

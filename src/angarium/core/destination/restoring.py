@@ -1,4 +1,5 @@
 """From the tables of a store to destinations as they were: what a message manager takes up when it starts."""
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -17,7 +18,7 @@ from angarium.core.stream.events import StoredFile
 
 NEXT_DESTINATION_KEY = b"next-destination"
 _OF_NO_DESTINATION = (
-    Table.NODE, Table.TRANSACTION, Table.PREPARED, Table.DECISION, Table.REPLICA, Table.GROUPS,
+    Table.NODE, Table.TRANSACTION, Table.PREPARED, Table.DECISION, Table.REPLICA, Table.GROUPS, Table.MOVE,
 )  # fmt: skip
 _T = TypeVar("_T")
 
@@ -41,6 +42,7 @@ class StoredState:
     transactions: dict[bytes, bytes] = field(default_factory=dict)
     prepared: dict[bytes, bytes] = field(default_factory=dict)
     decisions: dict[bytes, bytes] = field(default_factory=dict)
+    moves: dict[bytes, bytes] = field(default_factory=dict)
     stream_files: dict[bytes, StoredFile] = field(default_factory=dict)  # by identity
 
 
@@ -58,8 +60,11 @@ def stored_records(state: StoredState, group: int) -> tuple[int, dict[int, Desti
     return max([noted, *(identity + 1 for identity in records)]), records
 
 
-def take_up(destinations: dict[int, Destination], state: StoredState, *, now: float) -> list[Operation]:
-    """Give the destinations what was stored of them; returns what is to be corrected in the store."""
+def take_up(
+    destinations: dict[int, Destination], state: StoredState, *, now: float, arriving: Iterable[int] = ()
+) -> list[Operation]:
+    """Give the destinations what was stored of them; returns what is to be corrected in the store. `arriving`: ids of
+    those that are not to be known yet."""
     logs: dict[int, dict[tuple[int, int], tuple[int, int]]] = {}
     for key, value in state.logs.items():
         identity, log_field, figures = parse_log_record(key, value)
@@ -74,7 +79,7 @@ def take_up(destinations: dict[int, Destination], state: StoredState, *, now: fl
         destination.producers.sort_restored()
     corrections += _take_up_names(destinations, state)
     _take_up_stages(destinations, state)
-    return corrections + _sweep(destinations, state)
+    return corrections + _sweep({*destinations, *arriving}, state)
 
 
 def _take_up_subscriptions(
@@ -124,11 +129,11 @@ def _take_up_stages(destinations: dict[int, Destination], state: StoredState) ->
             destination.publishing.staging.restore(parts, commits)
 
 
-def _sweep(destinations: dict[int, Destination], state: StoredState) -> list[Operation]:
+def _sweep(known: set[int], state: StoredState) -> list[Operation]:
     """Delete what belongs to no destination: writes that overtook, on a full disk, its removal."""
     keys = (*state.logs, *state.subscriptions, *state.pages, *state.producers, *state.attached, *state.streams,
             *state.deduplication, *state.last_values, *state.stage_parts, *state.stage_commits)  # fmt: skip
-    strays = {int.from_bytes(key[:8], "big") for key in keys} - destinations.keys()
+    strays = {int.from_bytes(key[:8], "big") for key in keys} - known
     tables = [table for table in Table if table not in _OF_NO_DESTINATION]
     return [delete_prefix(table, identity) for identity in sorted(strays) for table in tables]
 

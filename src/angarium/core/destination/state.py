@@ -59,6 +59,11 @@ class DestinationState:
         self.wall_ms_at_zero = wall_ms_at_zero
 
     @property
+    def log_identity(self) -> int:
+        """By which readers know the log: it stays the same when the destination is moved to another replica group."""
+        return self.record.first_identity or self.identity
+
+    @property
     def is_queue(self) -> bool:
         return self.record.kind == DestinationKind.QUEUE
 

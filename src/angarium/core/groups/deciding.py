@@ -12,7 +12,9 @@ from angarium.core.errors import Rejected
 from angarium.core.groups import configuration as rules
 from angarium.core.groups import decisions as d
 from angarium.core.groups.configuration import GroupConfiguration
-from angarium.core.groups.records import SLOTS, Limits, Member, NodeRecord, Placement, Setting, State
+from angarium.core.groups.moving import MOVE_RULES, placement_but
+from angarium.core.groups.records import SLOTS, Limits, Member, NodeRecord, Setting, State
+from angarium.core.groups.refusing import too_many
 
 _REPLACED_MAX = 4  # earlier incarnations of a name that are remembered
 
@@ -21,10 +23,6 @@ def applied(state: State, decision: d.AnyDecision, index: int) -> State:
     """The state after it, with its index; raises `Rejected`."""
     change: Callable[[State, Any, int], State] = _RULES[type(decision)]
     return change(state, decision, index).with_index(index)
-
-
-def too_many(what: str, limit_name: str, limit: int) -> Rejected:
-    return Rejected("too-many", f"{what}: there are {limit_name} {limit:,}; remove some, or raise the limit")
 
 
 # -- voters, essentials ------------------------------------------------------------------------------
@@ -237,7 +235,7 @@ def _dealt(state: State, decision: d.SlotsDealt, index: int) -> State:
     if not numbers:
         raise Rejected("bad-members", "slots are dealt to at least one replica group")
     slots = tuple(numbers[slot % len(numbers)] for slot in range(SLOTS))
-    return state.but(placement=Placement(state.placement.version + 1, slots, state.placement.exceptions))
+    return state.but(placement=placement_but(state.placement, slots=slots))
 
 
 def _check_version(state: State, version: int) -> None:
@@ -253,7 +251,7 @@ def _slots_moved(state: State, decision: d.SlotsMoved, index: int) -> State:
         raise Rejected("bad-slot", f"slots are 0 to {SLOTS - 1}, and dealt before they are moved")
     for slot in decision.slots:
         slots[slot] = number
-    return state.but(placement=Placement(decision.version + 1, tuple(slots), state.placement.exceptions))
+    return state.but(placement=placement_but(state.placement, slots=tuple(slots)))
 
 
 def _exception(state: State, decision: d.ExceptionSet, index: int) -> State:
@@ -265,7 +263,7 @@ def _exception(state: State, decision: d.ExceptionSet, index: int) -> State:
         if not 0 < len(decision.destination) <= state.limits.name_characters_max:
             raise Rejected("too-long", f"a destination's name has 1 to {state.limits.name_characters_max} characters")
         exceptions[decision.destination] = _group(state, decision.group).number
-    return state.but(placement=Placement(decision.version + 1, state.placement.slots, exceptions))
+    return state.but(placement=placement_but(state.placement, exceptions=exceptions))
 
 
 def _setting(state: State, decision: d.SettingSet, index: int) -> State:
@@ -294,4 +292,5 @@ _RULES: dict[type[d.Decision], Any] = {
     d.GroupConfigured: _configured, d.GroupFormed: _formed, d.GroupPromoted: _promoted, d.GroupShrunk: _shrunk,
     d.GroupAdmitted: _admitted, d.CopyAdded: _copy_added, d.CopyRemoved: _copy_removed,
     d.SlotsDealt: _dealt, d.SlotsMoved: _slots_moved, d.ExceptionSet: _exception, d.SettingSet: _setting,
+    **MOVE_RULES,
 }  # fmt: skip

@@ -142,6 +142,30 @@ class ExceptionSet(Decision, frozen=True):
     group: str  # empty: as its slot says
 
 
+class MoveBegun(Decision, frozen=True):
+    """A destination is to be moved from the group that has it to another."""
+
+    destination: str
+    group: str
+
+
+class MoveDone(Decision, frozen=True):
+    """All of it is stored in the target: from now on it is there."""
+
+    destination: str
+    number: int  # of the move
+    epoch: int  # of the source, in which nothing has changed since it was copied
+
+
+class MoveEnded(Decision, frozen=True):
+    """It is given up: the destination stays where it is."""
+
+    destination: str
+    number: int
+    code: str
+    reason: str
+
+
 class SettingSet(Decision, frozen=True):
     key: str
     value: bytes | None  # None: removed
@@ -151,7 +175,8 @@ class SettingSet(Decision, frozen=True):
 AnyDecision = (
     Nothing | VotersSet | VotersWanted | EssentialSet | LimitsSet | NodeJoined | NodesGone | NamedJoined | NamedLeft
     | GroupConfigured | GroupFormed | GroupPromoted | GroupShrunk | GroupAdmitted | CopyAdded | CopyRemoved
-    | DrainSet | SlotsDealt | SlotsMoved | ExceptionSet | SettingSet
+    | DrainSet | SlotsDealt | SlotsMoved | ExceptionSet | MoveBegun
+    | MoveDone | MoveEnded | SettingSet
 )  # fmt: skip
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -1,4 +1,5 @@
 """What group services agree about, piece by piece: values that are decided, stored and sent."""
+import zlib
 from typing import Any
 
 import msgspec
@@ -47,10 +48,34 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     label: str = ""
 
 
+class Move(msgspec.Struct, frozen=True, array_like=True):
+    """A destination is being moved: see core/moving. Numbers ascend, and are never used twice."""
+
+    number: int
+    source: int  # numbers of groups
+    target: int
+
+
+class MoveEnd(msgspec.Struct, frozen=True, array_like=True):
+    """The move of that number came to nothing."""
+
+    number: int
+    code: str
+    reason: str
+
+
 class Placement(msgspec.Struct, frozen=True, array_like=True):
     version: int = 0
     slots: tuple[int, ...] = ()  # numbers of groups; empty until they are dealt
     exceptions: dict[str, int] = msgspec.field(default_factory=dict)  # destination's name -> number of its group
+    moves: dict[str, Move] = msgspec.field(default_factory=dict)  # by name: under way
+    moves_begun: int = 0  # the number of the last one
+    moves_ended: dict[str, MoveEnd] = msgspec.field(default_factory=dict)  # by name: the last few that were given up
+
+    def group_of(self, name: str) -> int:
+        """Where the administrator has moved it, or else where its slot is; to be asked once slots are dealt."""
+        moved = self.exceptions.get(name)
+        return self.slots[zlib.crc32(name.encode()) % len(self.slots)] if moved is None else moved
 
 
 class Setting(msgspec.Struct, frozen=True, array_like=True):
@@ -77,6 +102,7 @@ class Limits(msgspec.Struct, frozen=True, array_like=True):
     setting_bytes_max: int = 64 << 10  # one value
     settings_bytes_max: int = 4 << 20  # all of them
     name_characters_max: int = 255  # of a node, group, label, key, address or role
+    moves_max: int = 16  # destinations that are being moved at once
 
 
 class State(msgspec.Struct, frozen=True, array_like=True):

@@ -28,6 +28,7 @@ from angarium.core.session.events import (
     ConnectionLost,
     ConnectionOpened,
     ConnectionStalled,
+    DestinationsMoved,
     Event,
     FramesReceived,
     FromBus,
@@ -100,12 +101,14 @@ class ClientManager:
                 return self._frames(number, received, now)
             case FromBus(identity, frame, payload):
                 if identity == ANYBODY:  # one message manager has something to say to another
-                    return [] if (command := passed_on(frame)) is None else [command]
+                    return [] if (command := passed_on(frame, payload)) is None else [command]
                 if identity == self._own.identity:
                     return self._desk.bus_frame(frame, now=now)
                 session = self._sessions.get(identity)
                 if session is None:
                     return []  # it has just gone, and its destinations are being told
+                if isinstance(frame, frames.SessionDetached):  # a destination of it is being moved
+                    return self._sent(self._detach(self._connections[session.connection], session, frame.reason), now)
                 if isinstance(frame, frames.Failure):
                     return self._fail(self._connections[session.connection], frame.code, frame.reason)
                 return self._sent(session.bus_frame(frame, payload), now)
@@ -123,6 +126,8 @@ class ClientManager:
             case GroupsKnown(groups):
                 self._groups[:] = groups  # sessions share it
                 return []
+            case DestinationsMoved(groups):
+                return self._sent(self._destinations_moved(groups), now)
             case PublishOwn() | AskManager():
                 return self._own.handle(event, now=now)
             case SettingsChanged(settings):
@@ -338,16 +343,28 @@ class ClientManager:
             commands += own.lose_request()
             for session in sessions:
                 if session.depends_on(group):
-                    commands += self._detach(connection, session, group)
+                    reason = f"replica group {group} has another message manager"
+                    commands += self._detach(connection, session, reason, group)
         return commands
 
-    def _detach(self, connection: Connection, session: Session, group: int) -> list[Command]:
+    def _destinations_moved(self, groups: dict[str, int]) -> list[Command]:
+        commands: list[Command] = []
+        for connection in self._connections.values():
+            _, *sessions = connection.sessions.values()
+            for session in sessions:
+                if (name := session.misplaced(groups)) is not None:
+                    reason = f"{name!r} has been moved to replica group {groups[name]}"
+                    commands += self._detach(connection, session, reason)
+        return commands
+
+    def _detach(
+        self, connection: Connection, session: Session, reason: str, group: int | None = None
+    ) -> list[Command]:
         """Whoever outlives the group hears that the session is cut off; those that are gone have nothing to hear."""
         number, identity, destinations = session.number, session.identity, session.known_to()
         session.forget_waiting()
         del connection.sessions[number], self._sessions[identity]
         self._detached.add(Detached(connection.number, number, identity, destinations))
-        reason = f"replica group {group} has another message manager"
         ended = frames.SessionEnded(closed=False)
         return [
             SendFrame(connection.number, number, frames.SessionDetached(reason)),

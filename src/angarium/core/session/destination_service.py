@@ -12,7 +12,6 @@ them. A Request may ask for one group with the argument `group`.
 
 Whatever a group has not answered when it is lost is forgotten: sessions that wait for it are detached, and ask again.
 """
-import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,23 +58,24 @@ class DestinationService:
     def groups(self) -> list[int]:
         return self._groups
 
-    def placed(self, placement: Placement) -> None:
-        self._placement = placement
+    def placed(self, placement: Placement) -> dict[str, int]:
+        """Returns the destinations that are elsewhere than before, and the numbers of their groups."""
+        before, self._placement = self._placement, placement
         self._groups = sorted({*placement.slots, *placement.exceptions.values()})
+        moved = placement.exceptions.items() - before.exceptions.items() if before.slots else ()
+        return dict(sorted(moved))
 
     @property
     def is_placed(self) -> bool:
         return bool(self._placement.slots)
 
     def group_of_name(self, name: str) -> int:
-        slots = self._placement.slots
-        if not slots:
+        if not self._placement.slots:
             raise LocalProtocolError("nothing can be located before slots are dealt to groups")
         for numbered in (group_named(name), group_traced(name)):
             if numbered in self._groups:
                 return numbered
-        moved = self._placement.exceptions.get(name)
-        return slots[zlib.crc32(name.encode()) % len(slots)] if moved is None else moved
+        return self._placement.group_of(name)
 
     # -- towards the groups --------------------------------------------------------------------------------
 

@@ -60,6 +60,13 @@ class GroupsKnown(msgspec.Struct, frozen=True):
     groups: list[int]
 
 
+class DestinationsMoved(msgspec.Struct, frozen=True):
+    """They are in another replica group than before. Whoever has asked for them may not have been heard: the group that
+    they were in says nothing of them any more."""
+
+    groups: dict[str, int]  # by name
+
+
 class OwnMessage(msgspec.Struct, frozen=True):
     body: bytes
     headers: dict[str, Any] = {}
@@ -96,7 +103,7 @@ class ShutDown(msgspec.Struct, frozen=True):
 
 Event = (
     ConnectionOpened | FramesReceived | InputRefused | ConnectionStalled | ConnectionLost | FromBus | GroupLost
-    | GroupsKnown | PublishOwn | AskManager | SettingsChanged | Tick | ShutDown
+    | GroupsKnown | DestinationsMoved | PublishOwn | AskManager | SettingsChanged | Tick | ShutDown
 )  # fmt: skip
 
 # -- commands --------------------------------------------------------------------------------------

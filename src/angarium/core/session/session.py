@@ -88,6 +88,16 @@ class Session(Linking):
         at_group = (link.state is not LinkState.CLOSED and group_of(link.destination) == group for link in links)
         return any(at_group) or self._streams.depend_on(group)
 
+    def misplaced(self, groups: dict[str, int]) -> str | None:
+        """One of these destinations that this session has looked for elsewhere than in that group."""
+        for link in (*self._producers.values(), *self._consumers.values()):
+            group = groups.get(link.open.destination)
+            if group is None or link.state is LinkState.CLOSED or link.is_desk:
+                continue
+            if link.state is LinkState.LOCATING or group_of(link.destination) != group:
+                return link.open.destination
+        return self._streams.misplaced(groups)
+
     def lose_request(self) -> list[Command]:
         """Whoever was asked will not answer."""
         lost = self._requests.lose()

@@ -65,6 +65,16 @@ class StreamLinks:
         )
         return any(at_group) or any(d == 0 or group_of(d) == group for d in self._readers.destinations())
 
+    def misplaced(self, groups: dict[str, int]) -> str | None:
+        """One of these destinations that was looked for elsewhere than in that group."""
+        for link in self._links.values():
+            group = groups.get(link.open.destination)
+            if group is None or link.state is State.CLOSED:
+                continue
+            if link.state is State.LOCATING or group_of(link.destination) != group:
+                return link.open.destination
+        return None
+
     # -- from the client -----------------------------------------------------------------------------
 
     def client_frame(

@@ -70,6 +70,10 @@ class Streams:
     def reader_count(self) -> int:
         return len(self._reading)
 
+    def concern(self, destination: int) -> bool:
+        """Some message there holds one, or one is being sent there, or may be: whoever sent it was cut off."""
+        return self.table.has(destination) or self._writing.is_for(destination)
+
     def deadline(self) -> float | None:
         return self._writing.deadline()
 

@@ -71,6 +71,11 @@ class StreamTable:
         bound = self._bound.get(destination)
         return None if bound is None else bound.records.get(position)
 
+    def has(self, destination: int) -> bool:
+        """Any stream of that destination."""
+        bound = self._bound.get(destination)
+        return (bound is not None and bool(bound.records)) or any(place == destination for place, _ in self._waiting)
+
     def known(self, identity: bytes) -> StreamRecord | None:
         """What is recorded of a stream that some message holds."""
         return self._records.get(identity)

@@ -56,6 +56,10 @@ class WritingStreams:
     def __len__(self) -> int:
         return len(self._streams)
 
+    def is_for(self, destination: int) -> bool:
+        """Some stream is written for it; or may be, for all that is known."""
+        return any(stream.destination in (0, destination) for stream in self._streams.values())
+
     def deadline(self) -> float | None:
         for stream in self._cut.values():
             return stream.until

@@ -29,6 +29,7 @@ from angarium.core.wire import frames
 from angarium.core.wire.frames.transactions import COORDINATOR as COORDINATOR
 
 FRAMES = (frames.CommitReady, frames.CommitFail, frames.CommitFinal, frames.CommitRollback, frames.CommitComplete)
+_MOVING = frames.MoveRows | frames.MoveTaken | frames.MoveRefused  # of a destination, see core/moving
 Answer = frames.Committed | frames.Aborted
 _GIVEN_UP = ("transaction-refused", "the transaction was given up: a part of it took too long")
 
@@ -192,12 +193,12 @@ class Coordinator:
         return ToBus(self._session, destination_id(group, 0), frame, payload)
 
 
-def passed_on(frame: frames.Frame) -> ToBus | None:
+def passed_on(frame: frames.Frame, payload: bytes = b"") -> ToBus | None:
     """What a message manager has any client manager pass on to another one; None: it is nothing of that."""
     if isinstance(frame, frames.CommitQuestion | frames.CommitComplete):
         to = frame.decider
-    elif isinstance(frame, frames.CommitFinal | frames.CommitRollback):
+    elif isinstance(frame, frames.CommitFinal | frames.CommitRollback | _MOVING):
         to = frame.group
     else:
         return None
-    return ToBus(ANYBODY, destination_id(to, 0), frame)
+    return ToBus(ANYBODY, destination_id(to, 0), frame, payload)

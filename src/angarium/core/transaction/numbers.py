@@ -42,6 +42,18 @@ class CommitNumbers:
         self._refused[session] = max(number, self._refused.get(session, 0))
         return self._noted(session, now)
 
+    def learn(self, records: dict[bytes, bytes], now: float) -> list[Operation]:
+        """What another replica group has committed, of which this one takes over a destination: whoever did not hear
+        the answer asks here. Numbers only ascend, so nothing is made untrue by that."""
+        operations: list[Operation] = []
+        for session, value in records.items():
+            number = int.from_bytes(value[:8], "big")
+            if number > self.last.get(session, 0):
+                self.last.pop(session, None)
+                self.last[session] = number
+                operations += self._noted(session, now)
+        return operations
+
     def forget(self, session: bytes) -> list[Operation]:
         """The session was closed: it has heard all its answers. What is refused stays so, for a commit that is late."""
         if session in self._refused or self.last.pop(session, None) is None:

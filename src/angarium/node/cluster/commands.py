@@ -10,15 +10,15 @@ from angarium.core.commands import CommandSpec, Parameter, Scope
 from angarium.core.errors import Rejected
 from angarium.core.groups.decisions import CopyAdded, CopyRemoved, DrainSet
 from angarium.core.groups.protocol import MovePrimary, Request
-from angarium.node.cluster.membership import Answered
+from angarium.node.cluster.deciding import decided
+from angarium.node.cluster.moving import register_moves
 from angarium.node.cluster.settings import buses_of, essential_digest, essential_parameters, names_of
-from angarium.node.cluster.status import cluster_status, groups_of, no_majority, replicas_of, status_of, whereabouts
+from angarium.node.cluster.status import cluster_status, groups_of, replicas_of, status_of, whereabouts
 from angarium.node.registry import Arguments, Registry
 
 if TYPE_CHECKING:
     from angarium.node.cluster.node import ClusterNode
 
-DECIDED_S_MAX = 10.0
 _ATTEMPTS = 3  # the group may have come to another epoch meanwhile
 _NODE = Parameter("node", "name of a node", required=True)
 _GROUP = Parameter("group", "name of a replica group", required=True)
@@ -48,6 +48,7 @@ def register_node(registry: Registry, node: "ClusterNode") -> None:
     register(CommandSpec("cluster.where", "the replica group of a destination", Scope.CLUSTER,
                          (Parameter("name", "name of the queue or topic", required=True),)),
              lambda arguments: whereabouts(node, arguments["name"]))  # fmt: skip
+    register_moves(registry, node.moving)
     for spec in _DECIDED:
         register(spec, partial(_decide, node, spec.name))
 
@@ -60,15 +61,6 @@ async def _decide(node: "ClusterNode", command: str, arguments: Arguments) -> di
     if answered.code:
         raise Rejected(answered.code, answered.reason)
     return {}
-
-
-async def decided(node: "ClusterNode", request: Request) -> Answered:
-    """By group services; raises `Rejected` if nothing is decided in time."""
-    try:
-        return await node.membership.request(request, timeout_s=DECIDED_S_MAX)
-    except TimeoutError:
-        why = no_majority(node) or "the leader of group services does not answer; ask again"
-        raise Rejected("undecided", f"nothing was decided within {DECIDED_S_MAX:g} s: {why}") from None
 
 
 def _request(node: "ClusterNode", command: str, arguments: Arguments) -> Request:

@@ -19,7 +19,8 @@ from angarium.core.wire import frames
 from angarium.node.acquired import Acquired, Setting
 from angarium.node.administration import Administration, AdministrationWays, Composite
 from angarium.node.cluster.asking import ANSWER_S_MAX, Asking
-from angarium.node.cluster.commands import decided, register_node
+from angarium.node.cluster.commands import register_node
+from angarium.node.cluster.deciding import decided
 from angarium.node.cluster.services import Answer, Question, Service, decode_events, encode, encode_events
 from angarium.node.cluster.settings import voter_addresses
 from angarium.node.config_commands import ConfigCommands

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from angarium.core.errors import AngariumError
 from angarium.core.groups.configuration import EMPTY, GroupConfiguration
-from angarium.core.groups.records import Hosted
+from angarium.core.groups.records import Hosted, Placement
 from angarium.node.cluster.replica import ReplicaHost
 from angarium.node.cluster.stores import Stores
 from angarium.store.interface import Store
@@ -46,7 +46,9 @@ class Hosting:
         is_wanted = configuration.is_formed and self._name in configuration.members
         return is_wanted and group not in self.replicas and group not in self._opening and self._stores.can_open
 
-    async def open(self, group: str, latest: Callable[[], GroupConfiguration]) -> None:
+    async def open(
+        self, group: str, latest: Callable[[], GroupConfiguration], placement: Callable[[], Placement]
+    ) -> None:
         self._opening.add(group)
         try:
             store = await self._stores.open_later(group)
@@ -58,6 +60,7 @@ class Hosting:
         host = self.replicas[group] = self._make(group, store)
         _log.info("copy-opened: of group %r, as was decided", group)
         host.configured(latest())
+        host.placed(placement())
         self._held()
 
 

@@ -12,9 +12,12 @@ import asyncio
 from collections.abc import Callable
 from itertools import count
 
+import msgspec
+
 from angarium.core.destination.events import Read
 from angarium.core.destination.log import LANE_BITS, LogField, lane_of, parse_log_record
 from angarium.core.destination.log_pages import LogWanted, Stretch
+from angarium.core.destination.records import DestinationRecord
 from angarium.core.errors import Rejected, RemoteProtocolError
 from angarium.core.groups.configuration import GroupConfiguration
 from angarium.core.replication.backup import Backup
@@ -25,12 +28,14 @@ from angarium.core.wire.envelope import open_envelope, seal
 from angarium.core.wire.frames import Reply, Request
 from angarium.node.cluster.store_readers import StoreReaders
 from angarium.runtime.disk import read_from_store
-from angarium.store.interface import Store, ValueDamaged
+from angarium.store.interface import Item, Store, ValueDamaged
 
 NOT_HERE = "not-here"  # the code of a Reply that says: ask the primary
 ANSWER_S_MAX = 2.0
 COMMITTED_S_MAX = 1.0  # how long a backup waits to hear that what it has read is committed
 _LOOK_S = 0.005
+_SCAN_LIMIT = 10_000
+_MOVED_MAX = 1_000  # destinations that came from other groups and are read; past it all are looked for again
 
 
 class LogReadsFront:
@@ -103,12 +108,13 @@ class LogReadsBackup:
         self._readers = readers
         self._replication = replication
         self.pages = 0  # told
+        self._moved: dict[int, int] = {}  # first id -> present one, of destinations that came from another group
 
     async def answer(self, request: Request) -> tuple[Reply, bytes]:
         if not self._can_tell():
             return not_here(request), b""
         try:
-            page = await self._readers.read(read_page, request)
+            page = await self._readers.read(read_page, request, self._moved)
         except Rejected as refused:
             return Reply(request.number, refused.code, refused.reason), b""
         if page is None or not await self._is_committed(self._replication.local.handed.number):
@@ -140,24 +146,46 @@ class LogReadsBackup:
         return False
 
 
-def read_page(store: Store, request: Request) -> tuple[dict[str, object], bytes] | None:
-    """None: the store knows no such destination, or what it knows is damaged."""
-    wanted, identity = LogWanted.of(request), request.arguments["identity"]
-    if not isinstance(identity, int) or not 0 < identity < 1 << 63:
-        raise Rejected("bad-argument", f"identity {identity!r} is none that a destination can have")
+def read_page(
+    store: Store, request: Request, moved: dict[int, int]
+) -> tuple[dict[str, object], bytes] | None:
+    """None: the store knows no such destination, or what it knows is damaged. `moved`: what was found out before."""
+    wanted, first_identity = LogWanted.of(request), request.arguments["identity"]
+    if not isinstance(first_identity, int) or not 0 < first_identity < 1 << 63:
+        raise Rejected("bad-argument", f"identity {first_identity!r} is none that a destination can have")
     try:
-        if store.get(Table.DESTINATION, key_of(identity)) is None:
+        if (identity := _present(store, first_identity, moved)) is None:
             return None
         lane = lane_of(wanted.position)
         before = _stretch(store, identity, lane)
         start, _ = wanted.within(before)
         if start is None:
-            return wanted.nothing(before), b""
+            return wanted.nothing(before._replace(identity=first_identity)), b""
         batches = read_from_store(store, Read(0, identity, start, wanted.bytes_max, before.end))
         first = _stretch(store, identity, lane).first  # some of it may have been freed meanwhile
     except ValueDamaged:
         return None
-    return wanted.page(before._replace(first=first), batches)
+    return wanted.page(before._replace(identity=first_identity, first=first), batches)
+
+
+def _present(store: Store, first_identity: int, moved: dict[int, int]) -> int | None:
+    """The id that a destination has here, by the one that its readers know. One that was moved is looked for once."""
+    present = moved.get(first_identity, first_identity)
+    if store.get(Table.DESTINATION, key_of(present)) is not None:
+        return present
+    moved.pop(first_identity, None)
+    low = b""
+    while found := store.scan(Table.DESTINATION, low, key_of((1 << 63) - 1), limit=_SCAN_LIMIT):
+        for item in found:
+            if not isinstance(item, Item):
+                continue
+            if msgspec.msgpack.decode(item.value, type=DestinationRecord).first_identity == first_identity:
+                if len(moved) >= _MOVED_MAX:
+                    moved.clear()
+                present = moved[first_identity] = int.from_bytes(item.key, "big")
+                return present
+        low = found[-1].key + b"\0"
+    return None
 
 
 def _stretch(store: Store, identity: int, lane: int) -> Stretch:

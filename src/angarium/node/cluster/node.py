@@ -20,7 +20,7 @@ from angarium.core.groups.configuration import GroupConfiguration, Replica
 from angarium.core.groups.decisions import GroupConfigured
 from angarium.core.groups.group_services import GroupServices
 from angarium.core.groups.messages import FromReplicaMessage, ToReplicaMessage
-from angarium.core.groups.records import NodeRecord
+from angarium.core.groups.records import NodeRecord, Placement
 from angarium.core.groups.settings import GroupSettings
 from angarium.core.storage import Table
 from angarium.core.wire import frames
@@ -34,6 +34,7 @@ from angarium.node.cluster.hearing import Hearing
 from angarium.node.cluster.hosting import Hosting
 from angarium.node.cluster.machinery import BusLike, Machinery
 from angarium.node.cluster.membership import MembershipDriver, MembershipUsers
+from angarium.node.cluster.moving import Moving
 from angarium.node.cluster.nodes import Nodes
 from angarium.node.cluster.replica import ReplicaHost, Ways
 from angarium.node.cluster.services import Service
@@ -82,6 +83,8 @@ class ClusterNode:
         self._left = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_placed = False
+        self.placement = Placement()
+        self.moving = Moving(self)
         self.client_address = ""  # once it is open, if clients connect here
         self.data = config.node.data
         self.entered = asyncio.Event()  # the node is in the cluster, and destinations can be located
@@ -129,6 +132,7 @@ class ClusterNode:
             serving=lambda: self.answering.now_serving(self.replicas[group]),
             pause=self._pause,
             to_groups=self._to_groups,
+            decide=self.moving.decide,
             failed=self._failed,
         )
         me = Replica(self.name, store_identity(store, self._machinery.bytes_by_chance))
@@ -244,6 +248,9 @@ class ClusterNode:
             case c.ReplicaGroupChanged(_, configuration):
                 self._group_changed(configuration)
             case c.PlacementChanged(_, placement):
+                self.placement = placement
+                for replica in self.replicas.values():
+                    replica.placed(placement)
                 if self.front is not None:
                     self.front.placed(placement)
                 self._is_placed = bool(placement.slots)
@@ -299,7 +306,7 @@ class ClusterNode:
             replica.configured(configuration)
         elif self.hosting.lacks(configuration):
             group = configuration.group
-            self.spawn(self.hosting.open(group, lambda: self.configurations[group]))
+            self.spawn(self.hosting.open(group, lambda: self.configurations[group], lambda: self.placement))
         if configuration.primary is not None:
             tell_in_sync(self.name, before, configuration, is_here=self.nodes.is_here)
 

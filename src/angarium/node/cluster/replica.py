@@ -12,7 +12,7 @@ back for it finds nobody.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -25,7 +25,9 @@ from angarium.core.destination.message_manager import MessageManager
 from angarium.core.destination.pending import PendingWrite
 from angarium.core.errors import RemoteProtocolError
 from angarium.core.groups.configuration import GroupConfiguration, Replica
+from angarium.core.groups.decisions import MoveDone, MoveEnded
 from angarium.core.groups.messages import FromReplicaMessage, ToReplicaMessage
+from angarium.core.groups.records import Placement
 from angarium.core.ids import ANYBODY
 from angarium.core.replication import events as r
 from angarium.core.replication.messages import decode as decode_replica
@@ -44,10 +46,11 @@ from angarium.node.cluster.stores import table_records
 from angarium.node.config import NodeConfig
 from angarium.node.loading import Loaded, load
 from angarium.store.interface import Store
-from angarium.store.replicas import load_replica, read_range
+from angarium.store.replicas import load_replica, read_range, read_rows
 
 _log = logging.getLogger("angarium")
-_Asked = TypeVar("_Asked", mm.Read, mm.ReadDelayed, ReadBlocks)
+_Asked = TypeVar("_Asked", mm.Read, mm.ReadDelayed, mm.ReadRows, ReadBlocks)
+_OF_MANAGER = (mm.ToSession, mm.Write, mm.Read, mm.ReadRows, mm.DecideMove)
 _REPLICATION = -1  # in place of a generation: asked by replication itself
 
 
@@ -62,6 +65,7 @@ class Ways:
     serving: Callable[[], None]  # its message manager runs here from now on
     pause: Callable[[int, bool], None]  # take no more of the group's channel for now, or go on
     to_groups: Callable[[FromReplicaMessage], None]
+    decide: Callable[[MoveDone | MoveEnded], None]  # by group services
     failed: Callable[[BaseException], None]
 
 
@@ -97,6 +101,9 @@ class ReplicaHost:
         self.log_reads = LogReadsBackup(self._readers, self.replication)
         self.manager: MessageManager | None = None
         self.started_epoch = 0
+        self._decided_epoch = 0  # of the group's latest configuration among the decisions that this node knows
+        self._decided = asyncio.Event()  # there is a later one, or nobody starts any more
+        self._placement = Placement()
         self._attendance = Attendance()
         self._generation = 0  # of message managers
         self._starting: asyncio.Task[None] | None = None
@@ -115,7 +122,14 @@ class ReplicaHost:
 
     def configured(self, configuration: GroupConfiguration) -> None:
         self.number = configuration.number
+        self._decided_epoch = configuration.epoch
+        self._decided.set()
         self._run(r.ConfigurationChanged(configuration))
+
+    def placed(self, placement: Placement) -> None:
+        self._placement = placement
+        if self.manager is not None:
+            self._run_manager(mm.Placed(placement, self.started_epoch))
 
     def change_settings(self, config: NodeConfig) -> None:
         self._config = config
@@ -171,7 +185,7 @@ class ReplicaHost:
     def _written(self, tokens: list[int]) -> None:
         self._run(r.LocallyWritten(tokens[-1]))
 
-    def _read(self, event: mm.BatchesRead | mm.DelayedRead) -> None:
+    def _read(self, event: mm.BatchesRead | mm.DelayedRead | mm.RowsRead) -> None:
         generation, token = self._reading.pop(event.token)
         if self.manager is not None and generation == self._generation:
             self._run_manager(msgspec.structs.replace(event, token=token))
@@ -261,11 +275,15 @@ class ReplicaHost:
                     self._read(answer)
             case mm.ReadDelayed():
                 self._disk.read_delayed(self._renumbered(command))
-            case r.ReadRange() if self._is_stopping:
+            case r.ReadRange() | mm.ReadRows() if self._is_stopping:
                 pass  # whoever copies from here finds that this node is gone
+            case mm.ReadRows():
+                self._in_the_background(self._read_rows(self._renumbered(command)))
+            case mm.DecideMove(name, number, code, reason):
+                done = MoveDone(name, number, self.replication.epoch)
+                self._ways.decide(MoveEnded(name, number, code, reason) if code else done)
             case r.ReadRange():
-                self._range_reads.add(task := self._loop.create_task(self._read_range(command)))
-                task.add_done_callback(self._range_reads.discard)
+                self._in_the_background(self._read_range(command))
             case r.StartMessageManager(epoch):
                 self._start(epoch)
             case r.StopMessageManager(reason):
@@ -301,8 +319,15 @@ class ReplicaHost:
         elif (client_manager := self._attendance.client_manager_of(command.session)) is not None:
             self._ways.answer(client_manager, parts)
 
+    def _in_the_background(self, work: Coroutine[None, None, None]) -> None:
+        self._range_reads.add(task := self._loop.create_task(work))
+        task.add_done_callback(self._range_reads.discard)
+
     async def _read_range(self, command: r.ReadRange) -> None:
         self._run(await self._readers.read(read_range, command))
+
+    async def _read_rows(self, command: mm.ReadRows) -> None:
+        self._read(await self._readers.read(read_rows, command))
 
     # -- the message manager -----------------------------------------------------------------------------
 
@@ -314,6 +339,9 @@ class ReplicaHost:
 
     async def _start_loaded(self, epoch: int, generation: int) -> None:
         loaded = await self._readers.read(load)
+        while self._decided_epoch < epoch and generation == self._generation:
+            self._decided.clear()
+            await self._decided.wait()  # heard from somebody else: decisions before it, as moves, have to be known
         if generation != self._generation:
             return  # stopped meanwhile
         self._restore(loaded, epoch)
@@ -332,19 +360,21 @@ class ReplicaHost:
         self._attendance = Attendance()
         repairs = [manager.write(loaded.operations, PendingWrite(), freeing=True)] if loaded.operations else []
         self._perform([*repairs, *manager.restore(state, now=now)])
+        self._run_manager(mm.Placed(self._placement, epoch))
         count = len(manager.destinations)
         _log.info("promoted: primary of group %r, epoch %d, %d destinations", self.group, epoch, count)
         self._ways.serving()
 
     def _stop_manager(self, reason: str) -> None:
         self._generation += 1
+        self._decided.set()
         if self.manager is not None:
             _log.warning("demoted: no longer primary of group %r: %s", self.group, reason)
         self.manager = None
         self._asked.clear()
         self._files_asked.clear()
         self._attendance = Attendance()
-        self._commands = deque(c for c in self._commands if not isinstance(c, mm.ToSession | mm.Write | mm.Read))
+        self._commands = deque(c for c in self._commands if not isinstance(c, _OF_MANAGER))
 
     # -- time ----------------------------------------------------------------------------------------------
 

@@ -78,6 +78,8 @@ def left_in_manager(host: "ReplicaHost", store: "Store") -> Iterator[str]:
         "writes": manager._writes, "reads": manager._reads, "timed": manager._timed,
         "prepared": transactions.participant, "decisions": transactions.decisions,
         "attending sessions": host._attendance,
+        "departures": list(manager.moves.departures), "arrivals": list(manager.moves.arrivals),
+        "openings": manager.moves._openings, "waiting for what is moved": manager.moves._waiting,
     }  # fmt: skip
     yield from (f"group {host.group}: {len(table)} {name} left" for name, table in tables.items() if len(table))
     grave = manager.find(DMQ)

@@ -59,6 +59,8 @@ class Troubles:
             "client-crash": (self._crash_client, 2.0),
         }
         drawn = [name for name in self._kinds if chance.random() < KINDS_CHANCE]
+        self._kinds["move-destination"] = (self._move_destination, 1.0)
+        drawn += ["move-destination"] if world.chance("moves").random() < KINDS_CHANCE else []
         self.kinds = [name for name in drawn if name not in spared] if kinds_wanted is None else list(kinds_wanted)
 
     @property
@@ -288,6 +290,12 @@ class Troubles:
     def _move_primary(self) -> None:
         group = self._chance.choice(sorted(self._world.shape.groups))
         self._ask("cluster.move-primary", group=group, node=self._chance.choice(self._world.shape.groups[group]))
+
+    def _move_destination(self) -> None:
+        names = sorted(name for name in self._world.ledger.messages.by_name if not name.startswith("_"))
+        if names and len(self._world.shape.groups) > 1:
+            group = self._chance.choice(sorted(self._world.shape.groups))
+            self._ask("cluster.move-destination", name=self._chance.choice(names), group=group)
 
     def _drain(self) -> None:
         name = self._machine().name

@@ -7,6 +7,7 @@ from angarium.core.storage import Operation
 from angarium.sim.clusters.shapes import Shape
 from angarium.sim.clusters.world import ClusterWorld
 from angarium.sim.durable import DurableState
+from angarium.sim.moving_audit import MovingAudit
 from angarium.sim.spanning_audit import SpanningAudit
 from angarium.sim.trade import INPUTS, OUTPUTS, TradeWorld
 from angarium.sim.transacted_applications import Trader
@@ -17,7 +18,8 @@ _CREATE_S_MAX = 20.0
 
 
 class ClusterTradeWorld(ClusterWorld, TradeWorld):
-    spared = ("clock-set",)  # some messages are due at an hour
+    # Some messages are due at an hour; and the audit takes each queue to stay where it is.
+    spared: tuple[str, ...] = ("clock-set", "move-destination")
 
     def __init__(
         self, seed: int, settings: WorldSettings | None = None, *, shape: Shape | None = None, is_traced: bool = False
@@ -87,3 +89,17 @@ class ClusterTradeWorld(ClusterWorld, TradeWorld):
         yield from self.transactions.unfinished()
         if any(self.durable.waiting()):
             yield "some messages are not due yet"
+
+
+class MovingTradeWorld(ClusterTradeWorld):
+    """Queues are moved between the groups, too."""
+
+    spared = ("clock-set",)
+
+    def __init__(
+        self, seed: int, settings: WorldSettings | None = None, *, shape: Shape | None = None, is_traced: bool = False
+    ) -> None:
+        super().__init__(seed, settings, shape=shape, is_traced=is_traced)
+        self.transactions = MovingAudit(
+            self.ledger.messages, self.ledger.holdings, set(INPUTS), self._group_of_name
+        )

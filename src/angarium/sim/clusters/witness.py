@@ -11,7 +11,9 @@ from typing import Protocol
 import msgspec
 
 from angarium.core.destination import events as mm
+from angarium.core.destination.destination import Destination
 from angarium.core.destination.message_manager import MessageManager
+from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.restoring import StoredState
 from angarium.core.groups.configuration import Position
 from angarium.core.replication.history import POSITION_KEY, History
@@ -32,7 +34,7 @@ class Watch(Protocol):
     def from_manager(self, command: mm.ToSession, token: int) -> None:
         """`token`: of the writes that it has asked for, the last."""
 
-    def from_predecessor(self, command: mm.ToSession, manager: int) -> None:
+    def from_predecessor(self, command: mm.ToSession, group: int, manager: int) -> None:
         """Of a manager that has a successor, and has not heard of it: number `manager` of its group, from 0."""
 
     def synced(self, group: int, operations: Sequence[Operation]) -> None: ...
@@ -42,6 +44,9 @@ class Watch(Protocol):
     def manager_stopped(self, group: int, is_fragile: Callable[[int], bool]) -> None: ...
 
     def manager_started(self, group: int) -> None: ...
+
+    def destination_opened(self, name: str) -> None:
+        """From what is stored of it: it was moved, or was to be."""
 
 
 class GroupWitness:
@@ -86,6 +91,9 @@ class GroupWitness:
         self._orders.pop(token, None)
         self._watch.synced(self._number, operations)
 
+    def opened(self, name: str) -> None:
+        self._watch.destination_opened(name)
+
     def hears(self, event: mm.Event) -> None:
         if isinstance(event, mm.FromSession):
             self._watch.to_manager(event)
@@ -106,7 +114,7 @@ class GroupWitness:
     def predecessor_says(self, commands: Sequence[mm.Command], manager: int) -> None:
         for command in commands:
             if isinstance(command, mm.ToSession):
-                self._watch.from_predecessor(command, manager)
+                self._watch.from_predecessor(command, self._number, manager)
 
     def ordered(self, operations: Sequence[Operation]) -> None:
         """Some store of the group is asked to write this. Backups have operations of their own, equal ones. Orders
@@ -138,6 +146,13 @@ class WitnessedManager(MessageManager):
         commands = super().restore(state, now=now)
         self._witness.says(commands)
         return commands
+
+    def open_stored(
+        self, identity: int, record: DestinationRecord, state: StoredState
+    ) -> tuple[Destination, list[Operation], list[mm.Command]]:
+        if self._witness.current is self:
+            self._witness.opened(record.name)
+        return super().open_stored(identity, record, state)
 
     def handle(self, event: mm.Event, *, now: float) -> list[mm.Command]:
         if self._witness.current is not self:

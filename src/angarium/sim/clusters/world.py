@@ -136,17 +136,17 @@ class ClusterWorld(World):
         self.ledger.last_token = lambda: token
         self.ledger.from_manager(command)
 
-    def from_predecessor(self, command: ToSession, manager: int) -> None:
+    def from_predecessor(self, command: ToSession, group: int, manager: int) -> None:
         holdings = self.ledger.group_holdings
         match command.frame:
             case Deliver() as deliver:
                 self.ledger.tally["late deliveries"] += 1
                 holdings.delivered_late(
-                    command.session, deliver, command.payload, manager=manager, now=self.clock.now
+                    command.session, deliver, command.payload, group=group, manager=manager, now=self.clock.now
                 )
             case Settled() as settled:
                 self.ledger.tally["late settlements"] += 1
-                holdings.settled_late(command.session, settled, manager=manager)
+                holdings.settled_late(command.session, settled, group=group, manager=manager)
 
     def synced(self, group: int, operations: Sequence[Operation]) -> None:
         self.ledger.messages.synced(operations)
@@ -160,6 +160,10 @@ class ClusterWorld(World):
     def manager_started(self, group: int) -> None:
         self.ledger.tally["managers started"] += 1
         self.ledger.group_holdings.group_started(group, self.clock.now)
+
+    def destination_opened(self, name: str) -> None:
+        self.ledger.tally["destinations opened"] += 1
+        self.ledger.group_holdings.destination_opened(name, self.clock.now)
 
     # -- the cluster -----------------------------------------------------------------------------------
 

@@ -1,0 +1,249 @@
+"""Destinations that are moved between replica groups, at one message manager: what the placement says becomes true.
+
+    placement: a move from here   --> departures     --done--> its rows are deleted
+                                                     --ended-> opened again, from its rows
+               a move to here     --> arrivals       --done--> opened, from its rows
+                                                     --ended-> its rows are deleted
+               it is elsewhere, and we have it (we were down when that was decided) --> its rows are deleted
+
+To open is the same in all cases, and the same as at a start: the small tables of the destination are read and taken up.
+Meanwhile whoever asks for it by name waits. A name that is elsewhere is not answered at all: the client manager that
+asks has not heard yet where it is, and asks again there when it does (`core/session`).
+
+A placement older than one by which something was opened here is not listened to.
+"""
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from angarium.core.destination.events import Command, ReadRows, RowsRead, ToSession
+from angarium.core.destination.pending import PendingRows, PendingWrite
+from angarium.core.destination.records import DestinationRecord
+from angarium.core.destination.restoring import StoredState
+from angarium.core.groups.records import Placement
+from angarium.core.moving.arrivals import Arrivals
+from angarium.core.moving.departures import Departures
+from angarium.core.moving.records import (
+    READ,
+    arrival_delete,
+    placed_put,
+    row_deletes,
+    stored_arrivals,
+    stored_version,
+)
+from angarium.core.report import Level, Report
+from angarium.core.storage import Operation, Put, Table, key_of
+from angarium.core.wire import frames
+
+if TYPE_CHECKING:
+    from angarium.core.destination.message_manager import MessageManager
+
+FRAMES = (frames.MoveRows, frames.MoveTaken, frames.MoveRefused)
+WAITING_MAX = 10_000  # sessions that ask for destinations that are on their way; past it one more is refused
+_READ_BYTES = 1 << 20
+
+
+@dataclass(slots=True, eq=False)
+class Opening:
+    """A destination whose rows are being read."""
+
+    name: str
+    identity: int
+    record: DestinationRecord
+    is_arrival: bool  # it becomes a destination of this group with this
+    state: StoredState = field(default_factory=StoredState)
+    table: int = 0  # of READ
+
+
+class Moves:
+    def __init__(self, manager: "MessageManager", group: int) -> None:
+        self._manager = manager
+        self._group = group
+        self.placement = Placement()
+        self._version_min = 0  # by an older placement nothing is done
+        self.departures = Departures(manager, group, self._is_expected)
+        self.arrivals = Arrivals(manager)
+        self._openings: dict[str, Opening] = {}
+        self._waiting: dict[tuple[bytes, str], frames.Locate] = {}  # by session and name
+
+    def restore(self, records: dict[bytes, bytes]) -> None:
+        self.arrivals.restore(stored_arrivals(records))
+        self._version_min = stored_version(records)
+
+    # -- the placement -----------------------------------------------------------------------------------
+
+    def placed(self, placement: Placement, attempt: int, now: float) -> list[Command]:
+        if placement.version < max(self._version_min, self.placement.version):
+            return []
+        self.placement = placement
+        self.departures.attempt = attempt
+        commands: list[Command] = []
+        for departure in list(self.departures):
+            move = placement.moves.get(departure.name)
+            if move is None or move.number != departure.move.number:
+                commands += self._departed(departure.name, now)
+        for arrival in list(self.arrivals):
+            commands += self._look_at_arrival(arrival.name)
+        for name, group in placement.exceptions.items():
+            destination = self._manager.find(name)
+            if destination is not None and group != self._group and name not in self.departures:
+                commands += self._manager.remove(destination, PendingWrite())
+        for name, move in placement.moves.items():
+            if move.source == self._group and name not in self.departures:
+                commands += self.departures.begin(name, move, now)
+        return commands
+
+    def _departed(self, name: str, now: float) -> list[Command]:
+        departure = self.departures.over(name)
+        if not departure.identity:
+            return []  # it was never taken out
+        if self.placement.exceptions.get(name, self._group) == self._group:
+            ended = self.placement.moves_ended.get(name)
+            why = "its move was given up" if ended is None else ended.reason
+            told = Report(Level.INFO, "destination-stays", f"{name!r} stays in this replica group: {why}")
+            record = msgspec.msgpack.decode(departure.record, type=DestinationRecord)
+            return [told, *self._open(Opening(name, departure.identity, record, is_arrival=False))]
+        self._forget_waiting(name)  # they ask where it is now
+        text = f"{name!r} is in replica group {self.placement.exceptions[name]} from now on"
+        deletes = self._manager.write([*row_deletes(departure.identity)], PendingWrite(), freeing=True)
+        return [Report(Level.INFO, "destination-left", text), deletes]
+
+    def _look_at_arrival(self, name: str) -> list[Command]:
+        arrival = next(arrival for arrival in self.arrivals if arrival.name == name)
+        record, move = arrival.record, self.placement.moves.get(name)
+        is_under_way = move is not None and move.number == record.number
+        if is_under_way or record.number > self.placement.moves_begun or name in self._openings:
+            return []
+        if self.placement.exceptions.get(name) == self._group and record.is_complete:
+            described = msgspec.msgpack.decode(record.record, type=DestinationRecord)
+            return self._open(Opening(name, record.identity, described, is_arrival=True))
+        self._forget_waiting(name)
+        return [self.arrivals.drop(name)]
+
+    def frame(self, frame: frames.Frame, payload: bytes, now: float) -> list[Command]:
+        """Any of FRAMES: from the message manager of another group; raises RemoteProtocolError."""
+        if isinstance(frame, frames.MoveTaken | frames.MoveRefused):
+            return self.departures.answered(frame, now)
+        assert isinstance(frame, frames.MoveRows)
+        move = self.placement.moves.get(frame.name)
+        if move is None or (move.number, move.source, move.target) != (frame.number, frame.source, self._group):
+            return []  # not heard of yet: it is said again; or over
+        return self.arrivals.rows(frame, payload, now)
+
+    # -- opening -----------------------------------------------------------------------------------------
+
+    def _is_expected(self, name: str) -> bool:
+        return name in self._openings or name in self.arrivals
+
+    def _open(self, opening: Opening) -> list[Command]:
+        self._openings[opening.name] = opening
+        return self._read(opening, key_of(opening.identity))
+
+    def _read(self, opening: Opening, low: bytes) -> list[Command]:
+        token = self._manager.pending_read(PendingRows(opening.identity, opening.name))
+        return [ReadRows(token, READ[opening.table], low, key_of(opening.identity + 1), _READ_BYTES)]
+
+    def rows_read(self, asked: PendingRows, event: RowsRead, now: float) -> list[Command]:
+        if asked.move:
+            return self.departures.rows_read(event, asked.name, asked.move, now)
+        opening = self._openings.get(asked.name)
+        if opening is None or opening.identity != asked.destination:
+            return []
+        records = _records(opening.state, READ[opening.table])
+        records.update(event.items)  # one that is damaged is left out: see node/loading.py what that means
+        if event.rest:
+            return self._read(opening, event.rest)
+        opening.table += 1
+        if opening.table < len(READ):
+            return self._read(opening, key_of(opening.identity))
+        return self._opened(opening, now)
+
+    def _opened(self, opening: Opening, now: float) -> list[Command]:
+        del self._openings[opening.name]
+        self.departures.gone.pop(opening.identity, None)
+        operations: list[Operation] = []
+        pending: PendingWrite | None = None
+        if opening.is_arrival:
+            self.arrivals.opened(opening.name)
+            self._version_min = self.placement.version
+            put = Put(Table.DESTINATION, key_of(opening.identity), msgspec.msgpack.encode(opening.record))
+            operations = [put, arrival_delete(opening.name), placed_put(self.placement.version)]
+        destination, corrections, commands = self._manager.open_stored(opening.identity, opening.record, opening.state)
+        if opening.is_arrival:
+            pending = self._manager.creation(destination)
+            commands.append(Report(Level.INFO, "destination-arrived", f"{opening.name!r} was moved to this group"))
+        if operations or corrections:
+            write = self._manager.write(operations + corrections, pending or PendingWrite())
+            commands = [write, *commands]
+        for session, frame in self._take_waiting(opening.name):
+            commands += self._manager.locate(session, frame)
+        return commands
+
+    # -- whoever asks for it -----------------------------------------------------------------------------
+
+    def is_away(self, name: str) -> bool:
+        """It is elsewhere, or on its way."""
+        if self.departures.is_out(name) or self._is_expected(name):
+            return True
+        return self.placement.exceptions.get(name, self._group) != self._group and self._manager.find(name) is None
+
+    def locate(self, session: bytes, frame: frames.Locate) -> list[Command] | None:
+        """None: it is here, or can be."""
+        name = frame.name
+        if not self.is_away(name):
+            return None
+        if not self.departures.is_out(name) and not self._is_expected(name):
+            return []
+        if len(self._waiting) >= WAITING_MAX:
+            reason = f"{name!r} is being moved, and {WAITING_MAX:,} sessions wait for such destinations; try again"
+            kind = frame.destination_kind
+            return [ToSession(session, frames.Located(name, kind, 0, kind, "moving", reason, frame.existing))]
+        self._waiting[session, f"{name} {frame.destination_kind} {frame.existing}"] = frame
+        return []
+
+    def session_ended(self, session: bytes) -> None:
+        for key in [key for key in self._waiting if key[0] == session]:
+            del self._waiting[key]
+
+    def _take_waiting(self, name: str) -> list[tuple[bytes, frames.Locate]]:
+        found = {key: frame for key, frame in self._waiting.items() if frame.name == name}
+        self._waiting = {key: frame for key, frame in self._waiting.items() if key not in found}
+        return [(session, frame) for (session, _), frame in found.items()]
+
+    def _forget_waiting(self, name: str) -> None:
+        self._take_waiting(name)
+
+    def destination_frame(self, session: bytes, identity: int, frame: frames.Frame) -> list[Command] | None:
+        """What is for a destination that was taken out; None: it was not. Whoever opens it comes too late, and has to
+        ask for it again; of all others the sessions have been detached."""
+        if identity not in self.departures.gone:
+            return None
+        if isinstance(frame, frames.ProducerOpen | frames.ConsumerOpen | frames.StreamOpen):
+            return [ToSession(session, frames.SessionDetached("the destination is being moved to another group"))]
+        return []
+
+    # -- time, and for people ----------------------------------------------------------------------------
+
+    def deadline(self) -> float | None:
+        return self.departures.deadline()
+
+    def tick(self, now: float) -> list[Command]:
+        return self.departures.tick(now)
+
+    def describe(self) -> Iterator[dict[str, object]]:
+        for departure in self.departures:
+            yield {
+                "name": departure.name, "number": departure.move.number, "step": departure.step.value,
+                "rows": departure.rows, "bytes": departure.copied_bytes,
+            }  # fmt: skip
+
+
+def _records(state: StoredState, table: Table) -> dict[bytes, bytes]:
+    return {
+        Table.LOG: state.logs, Table.SUBSCRIPTION: state.subscriptions, Table.PAGE: state.pages,
+        Table.PRODUCER: state.producers, Table.ATTACHED: state.attached, Table.DEDUPLICATION: state.deduplication,
+        Table.LAST_VALUE: state.last_values, Table.STAGE_PART: state.stage_parts,
+        Table.STAGE_COMMIT: state.stage_commits,
+    }[table]  # fmt: skip
