@@ -5,7 +5,6 @@ message appears when the last fragment is durable, all at once; until then a str
 """
 import asyncio
 import inspect
-import zlib
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +14,7 @@ import msgspec
 from angarium.client.ended import ended_error
 from angarium.client.fields import decode_map
 from angarium.client.sending import Sending
+from angarium.core.checksum import crc32
 from angarium.core.client import stream_events
 from angarium.core.client.gathered import Options
 from angarium.core.errors import AngariumError, LocalProtocolError, Rejected
@@ -89,7 +89,7 @@ class OutgoingStream:
             await self._room()
             payload = bytes(memoryview(rest)[:size])
             del rest[:size]  # in the same turn: whoever waits here may be cancelled
-            self._put_fragment(payload, zlib.crc32(payload), is_last=False)
+            self._put_fragment(payload, crc32(payload), is_last=False)
 
     async def write_from(self, source: Source) -> None:
         """Everything that the source has. If that is cancelled the stream is given up: what was read is not known."""
@@ -144,7 +144,7 @@ class OutgoingStream:
             payload = bytes(self._rest)
             self._rest.clear()
             self._is_last_put = True
-            self._put_fragment(payload, zlib.crc32(payload), is_last=True)
+            self._put_fragment(payload, crc32(payload), is_last=True)
         await self._until(lambda: self._stored == self._put)
         self._is_over = True
         self.sending = self._desk.publish(self, stream_options(options(), self._identity, self.bytes))
@@ -243,7 +243,7 @@ def _read_fragments(file: Readable, size: int, count: int) -> list[tuple[bytes, 
             if not piece:
                 break
             payload += piece
-        fragments.append((payload, zlib.crc32(payload)))
+        fragments.append((payload, crc32(payload)))
         if len(payload) < size:
             break
     return fragments

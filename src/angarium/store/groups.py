@@ -23,8 +23,8 @@ The head stands twice, so that one flipped bit in it does not cost the group. A 
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from zlib import crc32
 
+from angarium.core.checksum import crc32
 from angarium.core.storage import DeleteRange, Operation, Put, Table
 from angarium.store.interface import OPERATION_BYTES, Damage, check_operations
 from angarium.store.settings import PAGE_BYTES

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from zlib import crc32
 
 import lmdb
 
+from angarium.core.checksum import crc32
 from angarium.core.errors import LocalProtocolError, StorageCorrupt, Unavailable
 from angarium.core.storage import Table
 from angarium.store.disk import DiskCalls

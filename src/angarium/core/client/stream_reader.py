@@ -4,8 +4,8 @@ At most `WINDOW_FRAGMENTS` are asked for beyond what the application has used, s
 that. After a reconnection it is asked for again from the next fragment on, once the consumer that holds the message has
 resumed.
 """
-import zlib
 
+from angarium.core.checksum import crc32
 from angarium.core.client import stream_events
 from angarium.core.client.outlet import Outlet
 from angarium.core.errors import RemoteProtocolError
@@ -56,7 +56,7 @@ class StreamReader:
         if not self._is_asked or frame.number != self._expected or frame.number >= self._limit:
             reason = f"fragment {frame.number} instead of {self._expected}, limit {self._limit}"
             raise RemoteProtocolError("bad-fragment", f"session {self.session}, reader {self.number}: {reason}")
-        if zlib.crc32(payload) != frame.crc:
+        if crc32(payload) != frame.crc:
             return False
         self._expected += 1
         self._outlet.tell(stream_events.FragmentArrived(self.session, self.number, payload, frame.last))

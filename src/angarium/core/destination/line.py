@@ -12,8 +12,8 @@ may come back keeps it, as he keeps what he holds. What its owner's selector exc
 first other one that takes it. So all messages of a group that the same consumers want go to the same one of them.
 """
 from collections.abc import Iterator, Sequence
-from zlib import crc32
 
+from angarium.core.checksum import crc32
 from angarium.core.destination.consumer import Consumer, ConsumerKey
 from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.log import LANE_BITS, LANE_COUNT

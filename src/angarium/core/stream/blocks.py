@@ -11,8 +11,9 @@ the fragment, 64 KiB together: no page of the file is ever written a second time
 The crc32 travels with the fragment from the sender's process to the reader's.
 """
 import struct
-import zlib
 from typing import NamedTuple
+
+from angarium.core.checksum import crc32
 
 BLOCK_BYTES = 64 * 1024
 HEADER = struct.Struct("<IIQ")
@@ -38,7 +39,7 @@ def parse_block(number: int, data: bytes) -> Block | None:
     payload = data[HEADER.size :]
     if numbered >> 1 != number or length != len(payload) or (length < FRAGMENT_BYTES and not is_last):
         return None
-    return Block(crc, is_last, payload) if zlib.crc32(payload) == crc else None
+    return Block(crc, is_last, payload) if crc32(payload) == crc else None
 
 
 def content_bytes(fragments: int, last_bytes: int) -> int:

@@ -7,12 +7,12 @@ looks inside unless `columns` says that there is something to see. Its bytes are
 A batch is checked once, by `Batch.parse`, where it enters a process. After that its views are trusted.
 """
 import struct
-import zlib
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from operator import itemgetter
 
+from angarium.core.checksum import crc32
 from angarium.core.errors import RemoteProtocolError
 from angarium.core.wire.layout import (
     ANNOUNCEMENTS,
@@ -94,7 +94,7 @@ class Batch:
         if self.count > COUNT_MAX:
             reason = f"batch of {self.count:,} messages exceeds {COUNT_MAX:,}; publish them in several"
             raise RemoteProtocolError("bad-batch", reason)
-        if zlib.crc32(memoryview(data)[8:]) != SUM.unpack_from(data)[1]:
+        if crc32(memoryview(data)[8:]) != SUM.unpack_from(data)[1]:
             raise RemoteProtocolError("bad-batch", "batch fails its checksum")
         return self
 

@@ -1,10 +1,10 @@
 """Packing messages into a batch: what a client does, and whoever takes a part of one."""
-import zlib
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from angarium.core.checksum import crc32
 from angarium.core.wire.layout import (
     AFTER_CRC,
     DUE,
@@ -69,10 +69,10 @@ def seal(
         present |= flag
     length = at + len(bodies)
     after_crc = AFTER_CRC.pack(length, count, producer, sequence, timestamp_ms, present, at, 0)
-    crc = zlib.crc32(after_crc)
+    crc = crc32(after_crc)
     for part in parts:
-        crc = zlib.crc32(part, crc)
-    crc = zlib.crc32(bodies, crc)
+        crc = crc32(part, crc)
+    crc = crc32(bodies, crc)
     return b"".join((SUM.pack(MAGIC, crc), after_crc, *parts, bodies))
 
 
