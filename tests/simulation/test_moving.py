@@ -25,9 +25,9 @@ def moving_world(seed: int, *faults: str, shape: Shape = TOGETHER) -> ClusterWor
 
 
 def test_destinations_are_moved_and_nobody_loses_anything() -> None:
-    result = run_seed(3, moving_world)
+    result = run_seed(2, moving_world)
     assert not said(result) and isinstance(result, Outcome)
-    assert result.tally["destinations opened"] >= 3 and result.confirmed == result.messages
+    assert result.tally["destinations opened"] >= 2 and result.confirmed == result.messages
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ CAUGHT: dict[Plant, Where] = {
     what_is_settled_stays_behind: Where(0),
     who_held_what_stays_behind: Where(0),
     the_source_goes_on_while_it_is_copied: Where(0),
-    it_is_copied_before_its_last_write_is_durable: Where(0),
+    it_is_copied_before_its_last_write_is_durable: Where(10),
     nobody_is_told_that_it_has_moved: Where(0),
     the_source_keeps_what_has_moved: Where(0),
 }

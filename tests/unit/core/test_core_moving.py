@@ -149,6 +149,23 @@ def test_a_move_that_is_given_up_leaves_it_where_it_was() -> None:
     assert consumer.positions[-5:] == [5, 6, 7, 8, 9] and producer.opened.sequence == 10
 
 
+def test_one_that_is_given_up_before_its_last_write_is_durable_is_opened_after_it() -> None:
+    pair, producer, consumer = used()
+    pair.source.auto = False
+    producer.publish(b"m10")
+    pair.begin()
+    pair.hear(SOURCE)
+    pair.decide(d.MoveEnded("q", 1, "cancelled", "the administrator"))
+    pair.hear(SOURCE)
+    assert not pair.source.reads, "what is being written would be missing"
+    asked = pair.locate(SOURCE)
+    pair.source.auto = True
+    pair.source.run_disk()
+    assert pair.located(SOURCE, asked) == consumer.destination
+    resumed(pair, SOURCE, producer, consumer)
+    assert producer.opened.sequence == 11 and consumer.bodies[-1] == b"m10"
+
+
 def crashing(pair: Pair, at: int, victim: int) -> None:
     """As many steps as are said, then one of the two dies and is promoted anew; then all goes on."""
     pair.begin()

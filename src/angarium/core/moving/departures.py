@@ -63,6 +63,7 @@ class Departure:
     sequence: int = 0
     sent: tuple[MoveRows, bytes] | None = None  # not yet answered
     ended: tuple[str, str] = ("", "")  # code and reason
+    then: Callable[[], list[Command]] | None = None  # once its last write is durable: it was given up before
     again_at: float = 0.0
     rows: int = 0  # copied so far, for people
     copied_bytes: int = 0
@@ -146,9 +147,11 @@ class Departures:
         return [*told, self._manager.write([arrival_delete(departure.name)], pending)]
 
     def _emptied(self, departure: Departure, now: float) -> list[Command]:
-        if self._found.get(departure.name) is not departure or departure.step is not Step.EMPTYING:
+        if departure.step is not Step.EMPTYING:
             return []
         departure.step, departure.since = Step.COPYING, now
+        if departure.then is not None:
+            return departure.then()
         return self._read(departure)
 
     # -- copying -----------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.restoring import StoredState
 from angarium.core.groups.records import Placement
 from angarium.core.moving.arrivals import Arrivals
-from angarium.core.moving.departures import Departures
+from angarium.core.moving.departures import Departures, Step
 from angarium.core.moving.records import (
     READ,
     arrival_delete,
@@ -104,7 +104,11 @@ class Moves:
             why = "its move was given up" if ended is None else ended.reason
             told = Report(Level.INFO, "destination-stays", f"{name!r} stays in this replica group: {why}")
             record = msgspec.msgpack.decode(departure.record, type=DestinationRecord)
-            return [told, *self._open(Opening(name, departure.identity, record, is_arrival=False))]
+            opening = self._openings[name] = Opening(name, departure.identity, record, is_arrival=False)
+            if departure.step is Step.EMPTYING:  # not all that was written is to be read yet
+                departure.then = lambda: self._read_from_start(opening)
+                return [told]
+            return [told, *self._read_from_start(opening)]
         self._forget_waiting(name)  # they ask where it is now
         text = f"{name!r} is in replica group {self.placement.exceptions[name]} from now on"
         deletes = self._manager.write([*row_deletes(departure.identity)], PendingWrite(), freeing=True)
@@ -118,7 +122,8 @@ class Moves:
             return []
         if self.placement.exceptions.get(name) == self._group and record.is_complete:
             described = msgspec.msgpack.decode(record.record, type=DestinationRecord)
-            return self._open(Opening(name, record.identity, described, is_arrival=True))
+            opening = self._openings[name] = Opening(name, record.identity, described, is_arrival=True)
+            return self._read_from_start(opening)
         self._forget_waiting(name)
         return [self.arrivals.drop(name)]
 
@@ -137,8 +142,7 @@ class Moves:
     def _is_expected(self, name: str) -> bool:
         return name in self._openings or name in self.arrivals
 
-    def _open(self, opening: Opening) -> list[Command]:
-        self._openings[opening.name] = opening
+    def _read_from_start(self, opening: Opening) -> list[Command]:
         return self._read(opening, key_of(opening.identity))
 
     def _read(self, opening: Opening, low: bytes) -> list[Command]:

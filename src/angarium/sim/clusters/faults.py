@@ -294,8 +294,10 @@ class Troubles:
     def _move_destination(self) -> None:
         names = sorted(name for name in self._world.ledger.messages.by_name if not name.startswith("_"))
         if names and len(self._world.shape.groups) > 1:
-            group = self._chance.choice(sorted(self._world.shape.groups))
-            self._ask("cluster.move-destination", name=self._chance.choice(names), group=group)
+            name, group = self._chance.choice(names), self._chance.choice(sorted(self._world.shape.groups))
+            self._ask("cluster.move-destination", name=name, group=group)
+            if self._chance.random() < 0.3:
+                self._later(self._chance.random() * 0.1, partial(self._ask, "cluster.cancel-move", name=name))
 
     def _drain(self) -> None:
         name = self._machine().name
