@@ -51,12 +51,13 @@ class GroupHoldings(Holdings):
                 facts.was_here = facts.away_since is None
                 facts.away_since = now
 
-    def destination_opened(self, name: str, now: float) -> None:
+    def destination_opened(self, name: str, identity: int, now: float) -> None:
         """From what is stored, as at a start: it was moved to another group, or was to be."""
         self._start += 1
         for facts in self.consumers.values():
             if facts.subscription.log.name == name:
-                facts.away_since = now
+                self._note_absence(facts, now)  # who was away so long may have been given up before it was moved
+                facts.away_since, facts.destination = now, identity
 
     def delivered_late(
         self, session: bytes, frame: frames.Deliver, payload: bytes, *, group: int, manager: int, now: float

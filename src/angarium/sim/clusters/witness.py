@@ -45,7 +45,7 @@ class Watch(Protocol):
 
     def manager_started(self, group: int) -> None: ...
 
-    def destination_opened(self, name: str) -> None:
+    def destination_opened(self, name: str, identity: int) -> None:
         """From what is stored of it: it was moved, or was to be."""
 
 
@@ -91,8 +91,8 @@ class GroupWitness:
         self._orders.pop(token, None)
         self._watch.synced(self._number, operations)
 
-    def opened(self, name: str) -> None:
-        self._watch.destination_opened(name)
+    def opened(self, name: str, identity: int) -> None:
+        self._watch.destination_opened(name, identity)
 
     def hears(self, event: mm.Event) -> None:
         if isinstance(event, mm.FromSession):
@@ -151,7 +151,7 @@ class WitnessedManager(MessageManager):
         self, identity: int, record: DestinationRecord, state: StoredState
     ) -> tuple[Destination, list[Operation], list[mm.Command]]:
         if self._witness.current is self:
-            self._witness.opened(record.name)
+            self._witness.opened(record.name, identity)
         return super().open_stored(identity, record, state)
 
     def handle(self, event: mm.Event, *, now: float) -> list[mm.Command]:

@@ -161,9 +161,9 @@ class ClusterWorld(World):
         self.ledger.tally["managers started"] += 1
         self.ledger.group_holdings.group_started(group, self.clock.now)
 
-    def destination_opened(self, name: str) -> None:
+    def destination_opened(self, name: str, identity: int) -> None:
         self.ledger.tally["destinations opened"] += 1
-        self.ledger.group_holdings.destination_opened(name, self.clock.now)
+        self.ledger.group_holdings.destination_opened(name, identity, self.clock.now)
 
     # -- the cluster -----------------------------------------------------------------------------------
 
