@@ -31,7 +31,7 @@ def cut_off_with_clients() -> ClusterWorld:
     """Two consumers at the primary, which has more for them than they want; the others find another primary."""
     world = ClusterWorld(1, replace(draw_settings(1), faults=(), grace_s=20.0), shape=SHAPE)
     world.start()
-    primary = next(machine for machine in world.machines.values() if _serves(machine))
+    primary = next(machine for machine in world.machines.values() if serves(machine))
     others = [machine for machine in world.machines.values() if machine is not primary]
     first, second = (_consumer_at(world, primary, name) for name in ("first", "second"))
     producer = producer_in(world)
@@ -41,11 +41,9 @@ def cut_off_with_clients() -> ClusterWorld:
     for consumer in (first, second):
         consumer.settle(min(consumer.received), min(consumer.received) + 1)
     world.run_for(1.0)
-    for other in others:
-        world.wires.block(primary.host, other.host)
-        world.wires.block(other.host, primary.host)
-    world.run_until(lambda: any(map(_serves, others)))
-    assert _serves(primary), "it has heard of its successor"
+    cut_off(world, primary)
+    world.run_until(lambda: any(map(serves, others)))
+    assert serves(primary), "it has heard of its successor"
     for consumer in (first, second):
         consumer.set_prefetch(15)
     world.run_for(0.5)
@@ -55,13 +53,23 @@ def cut_off_with_clients() -> ClusterWorld:
     return world
 
 
-def _serves(machine: Machine) -> bool:
+def cut_off(world: ClusterWorld, primary: Machine) -> None:
+    for other in world.machines.values():
+        if other is not primary:
+            world.wires.block(primary.host, other.host)
+            world.wires.block(other.host, primary.host)
+
+
+def serves(machine: Machine) -> bool:
     return machine.node is not None and machine.node.replicas["a"].manager is not None
 
 
+def client_at(world: World, machine: Machine, name: str) -> SimClient:
+    return SimClient(world, name, Random(name), [Address(machine.host, CLIENT_PORT)])
+
+
 def _consumer_at(world: World, machine: Machine, name: str) -> SimConsumer:
-    client = SimClient(world, name, Random(name), [Address(machine.host, CLIENT_PORT)])
-    consumer = client.open_session().consume("orders", prefetch=5)
+    consumer = client_at(world, machine, name).open_session().consume("orders", prefetch=5)
     world.run_until(lambda: consumer.is_open)
     return consumer
 

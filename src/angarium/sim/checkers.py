@@ -98,6 +98,11 @@ class Ledger:
                 self.tally["positions lost"] += sum(high - low for low, high in frame.lost)
                 self.holdings.opened(session, frame, self._clock.now)
 
+    def confirmed_late(self, session: bytes, frame: frames.Confirm) -> None:
+        """By a message manager that has been replaced; of producers that it alone knows nothing is asked."""
+        destination, identity = self._producers.get((session, frame.producer), (0, b""))
+        self.messages.confirmed_late(destination, identity, frame.sequence, self._clock.now)
+
     def reported(self, report: Report) -> None:
         if report.code == "batch-damaged":
             found = _SET_ASIDE.search(report.text)

@@ -15,6 +15,7 @@ from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.headers import read_map
 from angarium.core.destination.log import lane_of
 from angarium.core.destination.records import DestinationRecord
+from angarium.core.ids import group_of
 from angarium.core.moving.records import PLACED_KEY, ArrivalRecord
 from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.selector.fields import Fields
@@ -289,14 +290,27 @@ class Messages:
     def refusal_leaves(self, destination: int, identity: bytes, first: int, last: int) -> None:
         self.logs[destination].refusals.update((identity, sequence) for sequence in range(first, last + 1))
 
-    def broker_crashed(self) -> None:
-        """What was confirmed from memory and had not reached the disk is gone: that is what `memory` means."""
+    def broker_crashed(self, group: int | None = None) -> None:
+        """What was confirmed from memory and had not reached the disk is gone: that is what `memory` means. In a
+        cluster, of one group."""
+        logs = {log.name: log for number, log in self.logs.items() if group is None or group_of(number) == group}
         for facts in self.producers:
-            log = self.by_name.get(facts.destination)
-            if log is not None and log.confirm == "memory":
-                for sequence in range(1, facts.confirmed_sent + 1):
-                    if (facts.identity, sequence) not in log.positions:
-                        facts.forgiven.add(sequence)
+            if facts.destination in logs:
+                self._forgive(facts, logs[facts.destination], facts.confirmed_sent)
+
+    def confirmed_late(self, destination: int, identity: bytes, sequence: int, now: float) -> None:
+        """By a message manager that has a successor: durable as ever; of what was in its memory only, that one knows
+        nothing."""
+        facts = self.by_identity.get(identity)
+        if facts is not None:
+            self.confirm_leaves(destination, identity, sequence, now)
+            self._forgive(facts, self.logs[destination], sequence)
+
+    @staticmethod
+    def _forgive(facts: ProducerFacts, log: LogFacts, confirmed: int) -> None:
+        for sequence in range(1, confirmed + 1) if log.confirm == "memory" else ():
+            if (facts.identity, sequence) not in log.positions:
+                facts.forgiven.add(sequence)
 
     def unlabelled(self, producer: bytes, sequence: int, body: bytes) -> str:
         """Empty if that message was published with that body; else what is wrong."""

@@ -17,7 +17,7 @@ from angarium.core.destination.administration import describe
 from angarium.core.destination.events import FromSession, Report, ToSession
 from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.storage import Operation
-from angarium.core.wire.frames import Deliver, Settled
+from angarium.core.wire.frames import Confirm, Deliver, Settled
 from angarium.node.config import NodeConfig
 from angarium.sim.applications import Application, Place
 from angarium.sim.client import SimClient
@@ -46,6 +46,7 @@ _SETTLE_S_MAX = 60.0
 _LEAVE_S_MAX = 30.0
 _STOP_S_MAX = 10.0
 _LOOK_EVERY_S = 0.05
+_MEMORY_CHANCE = 0.2
 UNEVEN = (1.0, 0.99, 1.01)  # rates of clocks, worse than real ones
 # A few hundred messages fill it, if somebody stands still.
 NARROW_BUS = BusSettings(
@@ -144,6 +145,8 @@ class ClusterWorld(World):
                 holdings.delivered_late(
                     command.session, deliver, command.payload, group=group, manager=manager, now=self.clock.now
                 )
+            case Confirm() as confirm:
+                self.ledger.confirmed_late(command.session, confirm)
             case Settled() as settled:
                 self.ledger.tally["late settlements"] += 1
                 holdings.settled_late(command.session, settled, group=group, manager=manager)
@@ -155,6 +158,7 @@ class ClusterWorld(World):
         self.ledger.reported(report)
 
     def manager_stopped(self, group: int, is_fragile: Callable[[int], bool]) -> None:
+        self.ledger.messages.broker_crashed(group)
         self.ledger.group_holdings.group_stopped(group, self.clock.now, is_fragile)
 
     def manager_started(self, group: int) -> None:
@@ -229,12 +233,22 @@ class ClusterWorld(World):
         """The people of this world."""
         chance = self.chance("population")
         self._populate_places(chance)
+        if self.chance("confirm").random() < _MEMORY_CHANCE:
+            self._create_hasty()
         if chance.random() < 0.3:
             self._observer = self.client("observer")
             Observer(self._observer, self.chance("observer"), [place.name for place in self._places])
         clients = chance.randint(2, 5)
         for number in range(clients):
             self._add_application(f"client-{number + 1}", self.settings.messages // clients)
+
+    def _create_hasty(self) -> None:
+        """A queue that confirms what is in memory."""
+        administrator = self.client("administrator of queues")
+        administrator.request("destination.create", name="orders", kind="queue", confirm="memory")
+        logs = self.ledger.messages.by_name
+        self._wait(lambda: iter(() if "orders" in logs else ("orders",)), _START_S_MAX, "a queue is made")
+        administrator.close()
 
     def _add_application(self, name: str, messages: int) -> None:
         super()._add_application(name, messages)
