@@ -23,6 +23,7 @@ from angarium.core.bus.events import (
     Unicast,
 )
 from angarium.core.bus.machine import BusMachine
+from angarium.core.errors import Unavailable
 from angarium.sim.clock import Timer
 from angarium.sim.messages import Violation
 
@@ -110,6 +111,10 @@ class BusNode:
         chance = world.chance
         count = chance.choice((1, 1, 1, 3, 8))
         messages = [chance.randbytes(chance.choice((0, 10, 100, 100, 700, 3_000))) for _ in range(count)]
+        try:
+            self.machine.check_send(CHANNEL, [len(message) for message in messages])
+        except Unavailable:
+            del messages[1:]  # many large ones at once; while it is not blocked there is room for one of any size
         world.ledger.sends(CHANNEL, self.incarnation, self.machine.number_next(CHANNEL), messages)
         self.tell(Send(CHANNEL, [(m[: len(m) // 2], m[len(m) // 2 :]) for m in messages]))
 
