@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from angarium.core.client.transaction import TransactionWindow
+from angarium.core.destination import message_manager
 from angarium.core.destination.consuming import Consuming
 from angarium.core.destination.delays import Delays
 from angarium.core.destination.events import ToSession
@@ -18,10 +19,12 @@ from angarium.core.destination.publishing import Publishing
 from angarium.core.destination.redeliveries import Redeliveries
 from angarium.core.destination.subscription import Subscription
 from angarium.core.destination.windows import DeduplicationWindow
+from angarium.core.errors import Rejected
 from angarium.core.storage import Put
 from angarium.core.transaction.local import Transactions
 from angarium.core.transaction.numbers import CommitNumbers
 from angarium.core.wire import frames
+from angarium.core.wire.batch import Batch
 from angarium.sim.trade import TradeWorld
 from angarium.sim.world import draw_settings
 from tests.simulation.planted import assert_noticed
@@ -193,6 +196,25 @@ def producers_are_not_told_that_there_is_room_again(patch: pytest.MonkeyPatch) -
     patch.setattr(Publishing, "set_blocked", mutant)
 
 
+def a_commit_is_refused_where_producers_only_wait(patch: pytest.MonkeyPatch) -> None:
+    check_room = Publishing.check_room
+
+    def mutant(self: Publishing, batch: Batch, *, before: int) -> None:
+        check_room(self, batch, before=before)
+        if self.limits.is_set and (reason := self.limits.reason()):
+            raise Rejected("destination-full", reason)
+
+    patch.setattr(Publishing, "check_room", mutant)
+
+
+def who_fills_a_queue_by_a_commit_is_told_after_the_answer(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(message_manager, "_is_flow", lambda command: False)
+
+
+def a_commit_does_not_wait_while_a_queue_blocks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TransactionWindow, "_is_free", lambda self: True)
+
+
 def a_full_queue_refuses_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Limits, "refuses", lambda self: False)
 
@@ -230,7 +252,9 @@ MUTATIONS: Sequence[Plant] = (
     redelivery_limit_is_one_too_low, rollback_redelivers_backwards, what_is_due_stays_in_its_table,
     what_is_due_soon_is_due, what_waits_is_forgotten_on_restart, what_is_not_durable_is_looked_for_and_forgotten,
     producers_are_not_told_that_a_queue_is_full, producers_are_not_told_that_there_is_room_again,
-    a_full_queue_refuses_nothing, refusals_are_told_once, what_is_doomed_is_counted, the_oldest_stay,
+    a_commit_is_refused_where_producers_only_wait, who_fills_a_queue_by_a_commit_is_told_after_the_answer,
+    a_commit_does_not_wait_while_a_queue_blocks, a_full_queue_refuses_nothing, refusals_are_told_once,
+    what_is_doomed_is_counted, the_oldest_stay,
     ids_are_forgotten_on_restart,
 )  # fmt: skip
 

@@ -2,9 +2,12 @@
 
 - A queue that refuses never holds more than its limit. One that gives up its oldest holds no more, once it is at rest
   and nobody consumes from it. One that blocks has told every open producer, once it is at rest and full.
+- A commit is never refused because a queue blocks. Before it is answered, its producers on queues that are full now
+  are told; and who was told to wait before the answer does so with its next commit.
 - Nothing is in a log before it is due.
 """
 from angarium.core.destination.events import FromSession, ToSession
+from angarium.core.destination.limits import CODE as FULL
 from angarium.core.wire import frames
 from angarium.sim.broker import WALL_MS_AT_ZERO
 from angarium.sim.durable import Change, DurableState, Message, Place
@@ -19,11 +22,14 @@ class FlowAudit:
         self._were_delayed: set[Message] = set()
         self._late: set[Place] = set()  # taken before, and moved into the log whatever the limit is
         self._shortened: set[str] = set()  # queues of which something has died
+        self._commits: dict[tuple[bytes, int], list[int]] = {}  # session, number -> producers of what it sends
         self.full_seen = 0  # how often a full queue was found to have told its producers
+        self.commits_seen = 0  # that filled a queue, and whose producers were told before the answer
         self.broker_started()
 
     def broker_started(self) -> None:
         self._is_blocked: dict[tuple[bytes, int], bool] = {}  # producers that are open
+        self._waiting: set[tuple[bytes, int]] = set()  # those that were told before a commit of theirs was answered
 
     def to_manager(self, event: FromSession) -> None:
         frame, session = event.frame, event.session
@@ -33,22 +39,69 @@ class FlowAudit:
             case frames.ConsumerOpen(_, name):
                 self._consumed.add(name)
             case frames.ProducerClose(number):
-                self._is_blocked.pop((session, number), None)
+                self._closed(session, number)
+            case frames.TransactionCommit():
+                self._committing(session, frame)
             case frames.SessionEnded():
-                for key in [key for key in self._is_blocked if key[0] == session]:
-                    del self._is_blocked[key]
+                for _, number in [key for key in self._is_blocked if key[0] == session]:
+                    self._closed(session, number)
 
     def from_manager(self, command: ToSession) -> None:
         frame, session = command.frame, command.session
         match frame:
             case frames.ProducerOpened(number):
+                self._closed(session, number)  # if it was open before, it begins anew
                 self._is_blocked[session, number] = False
             case frames.ProducerClosed(number):
-                self._is_blocked.pop((session, number), None)
+                self._closed(session, number)
             case frames.Block(number):
                 self._is_blocked[session, number] = True
             case frames.Unblock(number):
                 self._is_blocked[session, number] = False
+                self._waiting.discard((session, number))
+            case frames.Committed(number):
+                self._committed(session, number)
+            case frames.Aborted(number, code):
+                self._aborted(session, number, code)
+
+    def _closed(self, session: bytes, producer: int) -> None:
+        self._is_blocked.pop((session, producer), None)
+        self._waiting.discard((session, producer))
+
+    # -- commits -------------------------------------------------------------------------------------
+
+    def _committing(self, session: bytes, frame: frames.TransactionCommit) -> None:
+        producers = [number for _, number, _ in frame.publishes]
+        if (session, frame.number) not in self._commits:
+            for producer in producers:
+                if (session, producer) in self._waiting:
+                    what = f"commit {frame.number} sends to {self._opening[session, producer]!r}"
+                    raise Violation("who is told to wait waits with the next commit", what)
+        self._commits[session, frame.number] = producers
+
+    def _committed(self, session: bytes, number: int) -> None:
+        for producer in self._commits[session, number]:
+            is_blocked, queue = self._is_blocked.get((session, producer)), self._opening[session, producer]
+            # What consumers settle the manager knows before the disk does; where there are none, both know the same.
+            is_sure = queue not in self._consumed and queue not in self._shortened
+            if is_blocked is False and is_sure and self._is_full(queue):
+                raise Violation("who fills a queue is told before the answer", f"{queue}: commit {number}")
+            if is_blocked:
+                self.commits_seen += is_sure
+                self._waiting.add((session, producer))
+
+    def _aborted(self, session: bytes, number: int, code: str) -> None:
+        queues = {self._opening[session, producer] for producer in self._commits[session, number]}
+        refusing = [queue for queue in queues if self._durable.records[queue].over_limit == "refuse"]
+        if code == FULL and not refusing:
+            raise Violation("no commit is refused because a queue blocks", f"commit {number} to {sorted(queues)}")
+
+    def _is_full(self, queue: str) -> bool:
+        record = self._durable.records[queue]
+        held = len(self._durable.unsettled[queue])
+        return record.over_limit == "block" and 0 < record.messages_max <= held
+
+    # -- what is there -------------------------------------------------------------------------------
 
     def changed(self, change: Change, now: float) -> None:
         wall_ms = WALL_MS_AT_ZERO + now * 1000

@@ -21,6 +21,7 @@ from angarium.sim.transactions import Attempt, TransactionAudit
 _CALM_PREFETCH = 50
 _CALM_PAUSE_S = 0.05
 _ABORTED_PAUSE_S = 0.1
+_BOLD_CHANCE = 0.3
 
 
 class Trader:
@@ -40,6 +41,7 @@ class Trader:
         self._delay_chance = chance.choice((0.0, 0.2))
         self._prefetch_max = chance.choice((1, 5, 30))
         self._is_calm = False
+        self._boldness = Random(f"boldness of {client.name}")
         self._begin_session()
         client.clock.after(chance.random(), self._work)
 
@@ -87,11 +89,15 @@ class Trader:
         sent = [
             (producer, chance.randint(1, 3))
             for producer in self._desk.producers
-            if not producer.is_blocked and chance.random() < 0.7
+            if (not producer.is_blocked or self._is_bold()) and chance.random() < 0.7
         ]
         if taken or sent:
             delay_ms = chance.choice((50, 1_000)) if chance.random() < self._delay_chance else 0
             self._desk.commit(taken, sent, delay_ms=delay_ms)
+
+    def _is_bold(self) -> bool:
+        """It sends to a queue that takes no more: its commit has to wait."""
+        return not self._is_calm and self._boldness.random() < _BOLD_CHANCE
 
     def _some(self, consumer: SimConsumer) -> list[Range]:
         """The first so many of what is in hands."""
