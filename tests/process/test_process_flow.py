@@ -26,12 +26,12 @@ async def groups(connection: angarium.Connection) -> int:
 async def batches(connection: angarium.Connection, name: str) -> list[int]:
     """How many messages each stored batch holds."""
     counts: list[int] = []
-    position, end = 0, 1
-    while position < end:
-        arguments = {"name": name, "position": position, "count": 1_000_000}
+    place, end = 0, 1
+    while place < end:
+        arguments = {"name": name, "place": place, "count": 1_000_000}
         result = (await connection.request("destination.browse", arguments)).result
         counts += [part["count"] for part in result["parts"]]
-        position, end = result["next"], result["end"]
+        place, end = result["next"], result["end"]
     return counts
 
 

@@ -9,6 +9,8 @@ import pytest
 from angarium.admin.administration import Administration
 from angarium.admin.model import BrowsedMessage
 from angarium.core.errors import RemoteProtocolError
+from angarium.core.wire.frames import LANE_BITS
+from angarium.core.wire.lanes import place_of
 from angarium.core.wire.packing import MessageColumns, pack
 
 PRODUCER = bytes(range(16))
@@ -36,7 +38,7 @@ class FakeBroker:
         if self.pages:
             return self.pages.pop(0)
         if command == "destination.browse":
-            return self._browse(arguments["position"], arguments["count"])
+            return self._browse(max(0, arguments["place"] - place_of(0)), arguments["count"])
         return FakeAnswer(self.answers[command])
 
     def _browse(self, position: int, count: int) -> FakeAnswer:
@@ -50,10 +52,10 @@ class FakeBroker:
                 parts.append({"position": low, "count": len(bodies), "bytes": len(data)})
                 payload += data
                 wanted -= len(bodies)
-        return FakeAnswer({"parts": parts, "next": stop, "end": end}, payload)
+        return FakeAnswer({"parts": parts, "next": place_of(stop), "end": place_of(end)}, payload)
 
 
-def _browse(broker: FakeBroker, *, count: int, position: int = 0) -> list[BrowsedMessage]:
+def _browse(broker: FakeBroker, *, count: int, position: int | None = None) -> list[BrowsedMessage]:
     async def main() -> list[BrowsedMessage]:
         browsing = Administration(broker).browse("q", position=position, count=count)
         return [message async for message in browsing]
@@ -73,16 +75,26 @@ def test_pages_join_without_gap_or_repetition(count: int, position: int) -> None
 def test_an_empty_page_in_the_middle_is_not_the_end() -> None:
     part = {"position": 10, "count": 1, "bytes": len(_one())}
     pages = [
-        FakeAnswer({"parts": [], "next": 10, "end": 11}),
-        FakeAnswer({"parts": [part], "next": 11, "end": 11}, _one()),
+        FakeAnswer({"parts": [], "next": place_of(10), "end": place_of(11)}),
+        FakeAnswer({"parts": [part], "next": place_of(11), "end": place_of(11)}, _one()),
     ]
     assert [message.position for message in _browse(FakeBroker(pages=pages), count=5)] == [10]
 
 
 def test_a_broker_that_does_not_get_on_is_not_asked_for_ever() -> None:
-    pages = [FakeAnswer({"parts": [], "next": 0, "end": 11})]
-    with pytest.raises(RemoteProtocolError, match="does not get past position 0"):
+    pages = [FakeAnswer({"parts": [], "next": 0, "end": place_of(11)})]
+    with pytest.raises(RemoteProtocolError, match="does not get past place 0"):
         _browse(FakeBroker(pages=pages), count=5)
+
+
+def test_browsing_may_start_with_the_message_at_a_position_of_any_priority() -> None:
+    async def asked(position: int | None) -> int:
+        broker = FakeBroker(pages=[FakeAnswer({"parts": [], "next": 1 << 62, "end": 1 << 62})])
+        assert [message async for message in Administration(broker).browse("q", position=position, count=5)] == []
+        return int(broker.asked[-1][1]["place"])
+
+    urgent = 5 << LANE_BITS  # of priority 9
+    assert [asyncio.run(asked(p)) for p in (None, urgent, urgent + 7, 7)] == [0, 0, 7, (5 << LANE_BITS) + 7]
 
 
 def _one() -> bytes:
@@ -94,7 +106,7 @@ def test_columns_become_fields() -> None:
     columns = MessageColumns([7, 4], [5_000, 0], [b"", b""], [properties, b""])
     data = pack(PRODUCER, 1, 1_234, [b"a", b"b"], columns)
     part = {"position": 3, "count": 2, "bytes": len(data)}
-    broker = FakeBroker(pages=[FakeAnswer({"parts": [part], "next": 5, "end": 5}, data)])
+    broker = FakeBroker(pages=[FakeAnswer({"parts": [part], "next": place_of(5), "end": place_of(5)}, data)])
     first, second = _browse(broker, count=10)
     assert (first.priority, first.expires_ms, first.properties) == (7, 5_000, {"region": "EU"})
     assert (second.priority, second.expires_ms, second.properties) == (4, 0, {})

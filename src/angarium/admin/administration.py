@@ -28,6 +28,7 @@ from angarium.core.errors import Rejected, RemoteProtocolError
 from angarium.core.ids import format_id, message_id
 from angarium.core.patterns import NamePattern
 from angarium.core.wire.batch import Batch
+from angarium.core.wire.lanes import place_of
 from angarium.core.wire.layout import PRIORITY_DEFAULT
 
 PAGE_COUNT = 1_000  # messages in one page of `browse`
@@ -93,38 +94,40 @@ class Administration:
     async def status(self) -> NodeStatus:
         return await self._ask("node.status", {}, NodeStatus)
 
-    async def page(self, name: str, *, position: int = 0, count: int = PAGE_COUNT, selector: str = "") -> Page:
-        """Up to `count` messages from `position` on, without taking them. An empty page need not be the last."""
-        arguments: dict[str, Any] = {"name": name, "position": position, "count": count, "bytes_max": PAGE_BYTES}
+    async def page(self, name: str, *, place: int = 0, count: int = PAGE_COUNT, selector: str = "") -> Page:
+        """Up to `count` messages from `place` on, without taking them. An empty page need not be the last."""
+        arguments: dict[str, Any] = {"name": name, "place": place, "count": count, "bytes_max": PAGE_BYTES}
         if selector:
             arguments["selector"] = selector
         return await read_page(self._connection, "destination.browse", arguments, count=count)
 
     async def browse(
-        self, name: str, *, position: int = 0, count: int, selector: str = ""
+        self, name: str, *, position: int | None = None, count: int, selector: str = ""
     ) -> AsyncIterator[BrowsedMessage]:
-        """Up to `count` messages from `position` on, those that the selector is true of; what arrives while browsing is
-        not followed. Of a `_DMQ` in several replica groups, those of one after the other."""
+        """Up to `count` messages in the order in which they would be received, those that the selector is true of; with
+        `position`, from the message there on. What arrives behind the last one while browsing is not followed. Of a
+        `_DMQ` in several replica groups, those of one after the other."""
+        place = 0 if position is None else place_of(position)
         for part in await names_of(self._connection, name):
             try:
-                async for message in self._browse(part, position, count, selector):
+                async for message in self._browse(part, place, count, selector):
                     yield message
                     count -= 1
             except Rejected as refusal:
                 if refusal.code != "unknown-destination" or part == name:
                     raise
 
-    async def _browse(self, name: str, position: int, count: int, selector: str) -> AsyncIterator[BrowsedMessage]:
+    async def _browse(self, name: str, place: int, count: int, selector: str) -> AsyncIterator[BrowsedMessage]:
         end: int | None = None
-        while count > 0 and (end is None or position < end):
-            page = await self.page(name, position=position, count=min(count, PAGE_COUNT), selector=selector)
-            end = page.end_position if end is None else end
+        while count > 0 and (end is None or place < end):
+            page = await self.page(name, place=place, count=min(count, PAGE_COUNT), selector=selector)
+            end = page.end if end is None else end
             for message in page.messages:
                 yield message
             count -= len(page.messages)
-            if page.next_position <= position and not page.is_last:
-                raise RemoteProtocolError("bad-reply", f"browsing {name!r} does not get past position {position}")
-            position = page.next_position
+            if page.next <= place and not page.is_last:
+                raise RemoteProtocolError("bad-reply", f"browsing {name!r} does not get past place {place}")
+            place = page.next
 
     async def _of_all(self, command: str, name: str, model: type[Model]) -> list[Model]:
         """The answers of all that are meant by the name, at least one."""
@@ -152,8 +155,8 @@ async def read_page(connection: Requests, command: str, arguments: dict[str, Any
     messages = _messages(described.parts, answer.payload)
     # A page that is full ends in the middle of what was read: go on after its last message.
     full = len(messages) >= count
-    following = messages[-1].position + 1 if full and messages else described.next
-    return Page(messages=messages, next_position=following, end_position=described.end)
+    following = place_of(messages[-1].position) + 1 if full and messages else described.next
+    return Page(messages=messages, next=following, end=described.end)
 
 
 def _messages(parts: list[Part], payload: bytes) -> list[BrowsedMessage]:

@@ -55,18 +55,18 @@ class DeadMessages:
     async def messages(self, which: DeadFilter = EVERYTHING, *, count: int) -> AsyncIterator[BrowsedMessage]:
         """Up to `count`, in the order in which they died; in a cluster, group by group."""
         for group in await self._groups():
-            position, end = 0, None
-            while count > 0 and (end is None or position < end):
+            place, end = 0, None
+            while count > 0 and (end is None or place < end):
                 arguments = which.arguments() | group | {
-                    "position": position, "count": min(count, PAGE_COUNT), "bytes_max": PAGE_BYTES
+                    "place": place, "count": min(count, PAGE_COUNT), "bytes_max": PAGE_BYTES
                 }  # fmt: skip
                 page = await read_page(self._connection, "dmq.list", arguments, count=min(count, PAGE_COUNT))
-                end = page.end_position if end is None else end
+                end = page.end if end is None else end
                 for message in page.messages:
                     yield message
                 count -= len(page.messages)
-                _check_advance("dmq.list", position, page.next_position, end)
-                position = page.next_position
+                _check_advance("dmq.list", place, page.next, end)
+                place = page.next
 
     async def redrive(
         self,
@@ -145,6 +145,6 @@ class DeadMessages:
             position = page.next
 
 
-def _check_advance(command: str, position: int, following: int, end: int) -> None:
-    if following <= position and following < end:
-        raise RemoteProtocolError("bad-reply", f"{command} does not get past position {position}")
+def _check_advance(command: str, place: int, following: int, end: int) -> None:
+    if following <= place and following < end:
+        raise RemoteProtocolError("bad-reply", f"{command} does not get past {place}")

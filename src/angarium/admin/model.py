@@ -109,12 +109,12 @@ class BrowsedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[BrowsedMessage]
-    next_position: int  # where the next page starts
-    end_position: int  # one past the last message when the page was read
+    next: int  # place where the next page starts
+    end: int  # place after the last message when the page was read
 
     @property
     def is_last(self) -> bool:
-        return self.next_position >= self.end_position
+        return self.next >= self.end
 
 
 class Part(msgspec.Struct, frozen=True):

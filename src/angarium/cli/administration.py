@@ -119,12 +119,14 @@ def browse(
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
     count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="At most so many messages.")] = 20,
-    position: Annotated[int, typer.Option("--from", min=0, metavar="POSITION", help="Start with this one.")] = 0,
+    position: Annotated[
+        int | None, typer.Option("--from", min=0, metavar="POSITION", help="Start with the message there.")
+    ] = None,
     regex: options.Regex = False,
     selector: options.Selector = None,
     as_json: options.Json = False,
 ) -> None:
-    """Look at messages without taking them.
+    """Look at messages without taking them, in the order in which they would be received.
 
     With a pattern, such as 'orders.*', at those of all that match, one after the other; --count holds for each.
     """

@@ -1,9 +1,10 @@
 """Looking at the messages of a queue without taking them.
 
 They are asked for in pages, one at a time, each up to `PAGE_MESSAGES` and `PAGE_BYTES`. Reading changes nothing, so a
-page whose answer was lost is asked for again. The broker goes by position: within a priority in order, the usual one
-first. A browser ends where the queue ended when it began; what is taken meanwhile may still be shown, what is not yet
-due is not.
+page whose answer was lost is asked for again. They come in the order in which they would be received: the most urgent
+priority first, within a priority in order. A browser ends where the queue ended when it began. What arrives meanwhile
+is shown only if it belongs before that end and behind what was shown: with another message of a less urgent priority
+still to come. What is taken meanwhile may still be shown, what is not yet due is not.
 
 A `Message` that was browsed is read like any other, and cannot be settled: it is nobody's.
 """
@@ -19,6 +20,7 @@ from angarium.client.message import Delivery, Message
 from angarium.client.stream_reading import IncomingStream
 from angarium.core.errors import LocalProtocolError, RemoteProtocolError
 from angarium.core.wire.batch import Batch
+from angarium.core.wire.lanes import place_of
 
 if TYPE_CHECKING:
     from angarium.client.consumer import Consumer
@@ -53,8 +55,8 @@ class Browser:
         self._request = request
         self._selector = selector
         self._ready: deque[Message] = deque()
-        self._position = 0
-        self._end: int | None = None  # where the queue ended when the first page was read
+        self._place = 0
+        self._end: int | None = None  # the place where the queue ended when the first page was read
         self._asking = asyncio.Lock()  # several tasks may share it
 
     def __aiter__(self) -> Self:
@@ -77,12 +79,12 @@ class Browser:
 
     async def _refill(self) -> None:
         async with self._asking:
-            while not self._ready and (self._end is None or self._position < self._end):
+            while not self._ready and (self._end is None or self._place < self._end):
                 await self._fetch()
 
     async def _fetch(self) -> None:
         arguments: dict[str, Any] = {
-            "name": self.destination, "position": self._position, "count": PAGE_MESSAGES, "bytes_max": PAGE_BYTES,
+            "name": self.destination, "place": self._place, "count": PAGE_MESSAGES, "bytes_max": PAGE_BYTES,
         }  # fmt: skip
         if self._selector:
             arguments["selector"] = self._selector
@@ -92,11 +94,11 @@ class Browser:
         except msgspec.ValidationError as error:
             raise RemoteProtocolError("bad-reply", f"browsing '{self.destination}': {error}") from None
         end = page.end if self._end is None else self._end
-        if page.next <= self._position < end:
-            raise RemoteProtocolError("bad-reply", f"browsing '{self.destination}' stays at position {page.next}")
+        if page.next <= self._place < end:
+            raise RemoteProtocolError("bad-reply", f"browsing '{self.destination}' stays at place {page.next}")
         messages = self._messages(page.parts, answer.payload)
-        self._ready.extend(message for message in messages if message.position < end)
-        self._position, self._end = page.next, end
+        self._ready.extend(message for message in messages if place_of(message.position) < end)
+        self._place, self._end = page.next, end
 
     def _messages(self, parts: Sequence[_Part], payload: bytes) -> list[Message]:
         messages: list[Message] = []

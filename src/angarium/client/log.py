@@ -21,8 +21,7 @@ import msgspec
 
 from angarium.core.errors import Rejected, RemoteProtocolError, Unavailable
 from angarium.core.wire.batch import Batch
-from angarium.core.wire.frames import LANE_BITS
-from angarium.core.wire.layout import PRIORITY_DEFAULT, PRIORITY_MAX
+from angarium.core.wire.lanes import priority_of as priority_of
 
 _Model = TypeVar("_Model")
 
@@ -99,11 +98,6 @@ class LogPage:
     next: int  # where to go on
     first: int  # the oldest position of the lane that was stored then
     end: int  # one past the newest
-
-
-def priority_of(position: int) -> int:
-    """Of the messages in the lane of that position."""
-    return ((position >> LANE_BITS) + PRIORITY_DEFAULT) % (PRIORITY_MAX + 1)
 
 
 class Log:

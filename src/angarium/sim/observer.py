@@ -6,10 +6,12 @@ from random import Random
 
 from angarium.core.client import events
 from angarium.core.wire.batch import Batch
+from angarium.core.wire.lanes import place_of
 from angarium.sim.client import SimClient
 from angarium.sim.messages import Violation
 
 _PAUSE_S_MEAN = 0.4
+_FROM_THE_BEGINNING = 40  # of a hundred times: with the most urgent; else somewhere among the usual ones
 _EXPECTED_CODES = frozenset({"", "unknown-destination"})
 
 
@@ -33,7 +35,8 @@ class Observer:
                 self._client.request("destination.describe", name=name)
             case "browse":
                 position, count = self._chance.randrange(100), self._chance.randint(1, 20)
-                number = self._client.request("destination.browse", name=name, position=position, count=count)
+                place = 0 if position < _FROM_THE_BEGINNING else place_of(position)
+                number = self._client.request("destination.browse", name=name, place=place, count=count)
                 self._browsed[number] = name
         self._client.clock.after(self._chance.expovariate(1 / _PAUSE_S_MEAN), self._look)
 

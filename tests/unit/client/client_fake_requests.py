@@ -3,6 +3,7 @@ from typing import TYPE_CHECKING, Any
 
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
+from angarium.core.wire.lanes import place_of
 
 if TYPE_CHECKING:
     from tests.unit.client.client_fake_broker import FakePeer, Log
@@ -42,7 +43,7 @@ def on_request(peer: "FakePeer", frame: frames.Request) -> None:
 
 def _browsed(log: "Log", arguments: dict[str, Any]) -> tuple[Any, bytes]:
     """A page of what nobody has settled; with a selector, of what has a body that begins with it."""
-    position, left = arguments["position"], arguments["count"]
+    position, left = max(0, arguments["place"] - place_of(0)), arguments["count"]
     parts, payload = [], b""
     for first, batch in log.batches:
         for at in range(max(position, first), first + batch.count):
@@ -55,4 +56,4 @@ def _browsed(log: "Log", arguments: dict[str, Any]) -> tuple[Any, bytes]:
                 parts.append({"position": at, "count": 1, "bytes": len(part.data)})
                 payload += part.data
                 left -= 1
-    return {"parts": parts, "next": position, "end": log.end}, payload
+    return {"parts": parts, "next": place_of(position), "end": place_of(log.end)}, payload

@@ -1,10 +1,17 @@
 """Goal: browsing shows what lies there, page by page, and takes nothing; what it shows cannot be settled.
 Method: the fake broker behind a real server, on stock asyncio and on uvloop, and from a thread."""
+import asyncio
+from typing import Any
+
 import pytest
 
 import angarium
 from angarium import blocking
 from angarium.client import browsing
+from angarium.client.log import Answer
+from angarium.core.wire.frames import LANE_BITS
+from angarium.core.wire.lanes import place_of
+from angarium.core.wire.packing import pack
 from tests.unit.client.client_fake_broker import FakeBroker
 from tests.unit.client.client_fake_server import FakeServer
 from tests.unit.client.client_running import Runner, until, with_session
@@ -45,6 +52,30 @@ def test_what_arrives_while_browsing_is_not_followed(run: Runner, monkeypatch: p
         assert count == 3
 
     with_session(run, scenario)
+
+
+def test_the_most_urgent_are_shown_first_and_nothing_behind_the_end() -> None:
+    """Pages as a broker has them: priority 9, then 4; what came behind the end after the first page is left out."""
+    urgent, usual = 5 << LANE_BITS, 0
+    end = place_of(usual + 2)
+    pages = {0: (urgent, 2), 2: (usual, 3)}
+    asked: list[int] = []
+
+    async def request(command: str, arguments: dict[str, Any]) -> Answer:
+        asked.append(arguments["place"])
+        position, count = pages[arguments["place"]]
+        data = pack(bytes(16), 1, 0, [b"%d" % n for n in range(count)])
+        part = {"position": position, "count": count, "bytes": len(data)}
+        told = end if len(asked) == 1 else end + 1
+        result = {"parts": [part], "next": place_of(position + count), "end": told}
+        return Answer(result, data)
+
+    async def look() -> list[int]:
+        browser = browsing.Browser(request, "q", "", lambda position, size: None)  # type: ignore[arg-type,return-value]
+        return [message.position async for message in browser]
+
+    assert asyncio.run(look()) == [urgent, urgent + 1, usual, usual + 1]
+    assert asked == [0, 2]
 
 
 def test_what_was_only_looked_at_cannot_be_settled_in_any_mode(run: Runner) -> None:

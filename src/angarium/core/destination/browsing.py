@@ -1,6 +1,7 @@
 """Looking at messages without taking them: one bounded page at a time, all of them or those that are asked for.
 
-Browsing goes by position, not by urgency: so that one number says where to go on.
+They are shown in the order in which they would be received: the most urgent lane first, within a lane in order. Where
+to go on is said by a place, which ascends in this order (`core.wire.lanes`); what is shown has its real position.
 """
 from collections.abc import Callable
 from typing import Any
@@ -8,12 +9,13 @@ from typing import Any
 from angarium.core.destination.arguments import done, number
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import BatchesRead, Command, Read, StoredBatch, ToSession
-from angarium.core.destination.log import Lane, lane_of
+from angarium.core.destination.log import lane_of
 from angarium.core.destination.pending import PendingBrowse
 from angarium.core.destination.selecting import Keep, kept
 from angarium.core.ranges import Range
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Reply, Request
+from angarium.core.wire.lanes import place_of
 
 READ_BYTES_MAX = 1 << 20
 
@@ -27,13 +29,13 @@ def browse(
 ) -> Command:
     count = number(request, "count", 100)
     bytes_max = max(1, min(number(request, "bytes_max", READ_BYTES_MAX), READ_BYTES_MAX))
-    position = max(0, number(request, "position", 0))
-    lanes = _ascending(destination)
-    lane = next((lane for lane in lanes if position < lane.readable), None)
+    place = max(0, number(request, "place", 0))
+    lanes = destination.log.order
+    lane = next((lane for lane in lanes if lane.first < lane.readable and place < place_of(lane.readable)), None)
     if lane is None or count <= 0:
-        following = max(position, lane.first if lane else lanes[-1].readable)
-        return done(session, request, {"parts": [], "next": following, "end": lanes[-1].readable})
-    position = max(position, lane.first)
+        following = max(place, place_of(lane.first) if lane else _end(destination))
+        return done(session, request, {"parts": [], "next": following, "end": _end(destination)})
+    position = lane.base + max(place, place_of(lane.first)) - place_of(lane.base)
     asked = PendingBrowse(destination.identity, session, request.number, count, position, lane.readable, keep)
     return Read(read_token(asked), destination.identity, position, bytes_max, lane.readable)
 
@@ -62,8 +64,8 @@ def browsed(asked: PendingBrowse, event: BatchesRead, destination: Destination |
         if wanted > 0:
             following = min(stored.end, asked.end)
     # An empty page is not the end: `next` tells where to go on.
-    end = asked.end if destination is None else _ascending(destination)[-1].readable
-    answer = Reply(asked.request, "", "", {"parts": parts, "next": following, "end": end})
+    end = place_of(asked.end) if destination is None else _end(destination)
+    answer = Reply(asked.request, "", "", {"parts": parts, "next": place_of(following), "end": end})
     return ToSession(asked.session, answer, b"".join(payload))
 
 
@@ -75,5 +77,6 @@ def unsettled(destination: Destination, low: int, high: int) -> list[Range]:
     return [(low, high)] if low < high else []
 
 
-def _ascending(destination: Destination) -> list[Lane]:
-    return [lane for _, lane in sorted(destination.log.lanes.items())]
+def _end(destination: Destination) -> int:
+    """The place after the last message of the least urgent lane."""
+    return place_of(destination.log.order[-1].readable)

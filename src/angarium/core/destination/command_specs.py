@@ -4,6 +4,7 @@ from angarium.core.commands import CommandSpec, Kind, Parameter, Scope
 _NAME = Parameter("name", "name of the queue or topic", required=True)
 _GROUP = Parameter("group", "number of the replica group that is asked; else the one that has the name", Kind.WHOLE)
 _POSITION = Parameter("position", "where to go on; 0 to begin", Kind.WHOLE)
+_PLACE = Parameter("place", "where to go on; 0 to begin", Kind.WHOLE)
 _COUNT = Parameter("count", "the most of one page", Kind.WHOLE)
 _BYTES_MAX = Parameter("bytes_max", "of one page", Kind.WHOLE)
 _SELECTOR = Parameter("selector", "only messages that it is true of")
@@ -32,7 +33,6 @@ _DEAD = (
     Parameter("died_after_ms", "milliseconds since 1970", Kind.WHOLE),
     _SELECTOR,
     Parameter("ids", "ids of messages", Kind.TEXTS),
-    _POSITION,
     _COUNT,
     _GROUP,
 )
@@ -63,7 +63,7 @@ SPECS = {
         _spec("destination.remove", "remove it with its messages", _NAME, _GROUP),
         _spec("destination.purge", "take all its messages off", _NAME, _GROUP),
         _spec(
-            "destination.browse", "messages, without taking them: a page", _NAME, _POSITION, _COUNT, _BYTES_MAX,
+            "destination.browse", "messages, without taking them: a page", _NAME, _PLACE, _COUNT, _BYTES_MAX,
             _SELECTOR, _GROUP,
         ),
         _spec("destination.explain", "why messages are not being delivered", _NAME, _GROUP),
@@ -90,12 +90,13 @@ SPECS = {
         ),
         _spec("stage.commit", "publish what is staged, once", *_STAGE),
         _spec("stage.abort", "drop what is staged", *_STAGE),
-        _spec("dmq.list", "dead messages: a page", *_DEAD, _BYTES_MAX),
-        _spec("dmq.summary", "dead messages, counted by where they died and of what: a page", *_DEAD),
+        _spec("dmq.list", "dead messages: a page", *_DEAD, _PLACE, _BYTES_MAX),
+        _spec("dmq.summary", "dead messages, counted by where they died and of what: a page", *_DEAD, _POSITION),
         _spec(
-            "dmq.redrive", "send dead messages back: a page", *_DEAD, Parameter("to", "all to this destination"),
+            "dmq.redrive", "send dead messages back: a page", *_DEAD, _POSITION,
+            Parameter("to", "all to this destination"),
             Parameter("leave", "destinations that nothing goes back to", Kind.TEXTS),
         ),
-        _spec("dmq.discard", "settle dead messages for good: a page", *_DEAD),
+        _spec("dmq.discard", "settle dead messages for good: a page", *_DEAD, _POSITION),
     )
 }  # fmt: skip

@@ -118,9 +118,11 @@ class DeadMessages:
         queue = self._manager.find(DEAD_MESSAGE_QUEUE)
         if request.command == "dmq.list" and queue is not None:
             return [browsing.browse(queue, session, request, keep, self._manager.pending_read)]
+        if request.command == "dmq.list":  # nothing has died yet
+            return [done(session, request, {"parts": [], "next": max(0, number(request, "place", 0)), "end": 0})]
         if queue is None or position >= queue.log.lanes[0].readable or count <= 0:
             end = 0 if queue is None else queue.log.lanes[0].readable
-            nothing = {"parts": []} if request.command == "dmq.list" else _Result().answer(request.command)
+            nothing = _Result().answer(request.command)
             return [done(session, request, nothing | {"next": max(position, end), "end": end})]
         lane = queue.log.lanes[0]
         position = max(position, lane.first)
