@@ -32,13 +32,24 @@ class IncomingStream:
         self._waiter: asyncio.Future[None] | None = None
 
     async def read(self, size: int = -1) -> bytes:
-        """Up to `size` bytes, or (negative) all that follow: only for what fits into memory. Empty at the end."""
+        """Up to `size` bytes, or (negative) all that follow: only for what fits into memory. Empty at the end.
+        If it is cancelled, or fails, the next one goes on where the last one ended that did not."""
         if size < 0:
-            return b"".join([piece async for piece in self])
+            return await self._read_all()
         if not self._rest:
             self._rest = memoryview(await self._next())
         piece, self._rest = self._rest[:size], self._rest[size:]
         return bytes(piece)
+
+    async def _read_all(self) -> bytes:
+        taken: list[bytes] = []
+        try:
+            async for piece in self:
+                taken.append(piece)  # kept if this is cancelled
+        except BaseException:
+            self._rest = memoryview(b"".join(taken))  # nothing follows what waits for the next fragment
+            raise
+        return b"".join(taken)
 
     def __aiter__(self) -> Self:
         return self
