@@ -37,6 +37,22 @@ def test_block_at_the_limit_and_unblock_well_below_it() -> None:
     assert signals(producer) == ["Block", "Unblock"]
 
 
+def test_whoever_streams_to_a_full_destination_is_told_what_producers_are() -> None:
+    world = World()
+    queue = limited(world, messages_max=2)
+    early, late = world.session(), world.session()
+    world.frame(early, queue, frames.StreamOpen(1, "q", DestinationKind.QUEUE, identity=b"1" * 16))
+    producer, consumer = world.producer(queue), world.consumer(queue)
+    producer.publish(b"x", b"x", b"x")
+    world.frame(late, queue, frames.StreamOpen(1, "q", DestinationKind.QUEUE, identity=b"2" * 16))
+    block = world.last(producer.session, frames.Block)
+    for session in (early, late):
+        (told,) = world.received(session, frames.StreamStored)
+        assert (told.code, told.reason) == (block.code, block.reason) and block.code == "destination-full"
+    consumer.settle((0, 3))
+    assert [world.last(session, frames.StreamStored).code for session in (early, late)] == ["", ""]
+
+
 def test_a_producer_that_comes_while_the_destination_is_full_is_told() -> None:
     world = World()
     queue = limited(world, bytes_max=1_000)

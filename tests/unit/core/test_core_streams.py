@@ -151,6 +151,25 @@ def test_a_full_disk_is_told_to_every_sender_also_to_new_ones_and_passes() -> No
     assert [frame.code for frame in world.received(frames.StreamStored)[2:]] == ["", ""]
 
 
+def test_what_blocks_a_destination_is_told_to_those_who_stream_to_it_with_its_own_code() -> None:
+    world = World()
+    world.open(1)
+    world.perform(world.streams.destination_blocked(QUEUE + 1, "destination-full", "another"))
+    assert not world.received(frames.StreamStored)
+    world.perform(world.streams.destination_blocked(QUEUE, "destination-full", "10 of messages_max 10"))
+    world.open(2)
+    commands, _ = world.streams.file_event(FilesBlocked("no space left"))
+    world.perform(commands)
+    commands, _ = world.streams.file_event(FilesBlocked(""))
+    world.perform(commands)
+    world.perform(world.streams.destination_blocked(QUEUE, "", ""))
+    full, disk = ("destination-full", "10 of messages_max 10"), ("disk-full", "no space left")
+    told = [(frame.stream, frame.code, frame.reason) for frame in world.received(frames.StreamStored)]
+    assert told == [
+        (1, *full), (2, *full), (1, *disk), (2, *disk), (1, *full), (2, *full), (1, "", ""), (2, "", ""),
+    ]  # fmt: skip
+
+
 def test_a_failed_sync_ends_the_stream_instead_of_pretending() -> None:
     world = World()
     identity = world.open(1)

@@ -179,6 +179,7 @@ class Destinations:
         del self.destinations[destination.identity], self._by_name[destination.record.name]
         self._timed.pop(destination.identity, None)
         self.node_limits.forget(destination.identity)
+        self.streams.destination_gone(destination.identity)
 
     def take_out(self, destination: Destination) -> list[bytes]:
         """From now on nobody knows it here; its rows stay. Returns the sessions that have it open."""

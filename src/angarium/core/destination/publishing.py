@@ -260,4 +260,4 @@ class Publishing:
             number = producer.number
             signal = frames.Unblock(number) if blocked is None else frames.Block(number, *blocked)
             commands.append(ToSession(producer.session, signal))
-        return commands
+        return commands + self._state.streams.destination_blocked(self._state.identity, *(blocked or ("", "")))

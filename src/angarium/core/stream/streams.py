@@ -138,7 +138,7 @@ class Streams:
             case FileFailed(identity, reason):
                 return list(self._writing.failed(identity, reason)), None
             case FilesBlocked(reason):
-                return list(self._writing.blocked(reason)), None
+                return list(self._writing.files_blocked(reason)), None
 
     def tick(self, now: float) -> list[Command]:
         return list(self._writing.tick(now))
@@ -198,6 +198,14 @@ class Streams:
 
     def release_all(self, destination: int, low: int, high: int) -> list[Operation]:
         return self.table.release_all(destination, low, high)
+
+    def destination_blocked(self, destination: int, code: str, reason: str) -> list[Command]:
+        """Its producers are blocked, or (empty code) no longer."""
+        return list(self._writing.destination_blocked(destination, code, reason))
+
+    def destination_gone(self, destination: int) -> None:
+        """Removed, or at another group from now on: what blocked it blocks nobody here."""
+        self._writing.destination_blocked(destination, "", "")
 
     def forget(self, destination: int, code: str, reason: str) -> list[Command]:
         """The destination is removed, its records with it."""

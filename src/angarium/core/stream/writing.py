@@ -51,7 +51,8 @@ class WritingStreams:
         self._streams: dict[bytes, Stream] = {}
         self._by_number: dict[bytes, dict[int, Stream]] = {}  # session -> number -> stream
         self._cut: dict[bytes, Stream] = {}  # those with a time to be deleted at, in that order
-        self._blocked = ""
+        self._full = ""  # why no file can be written
+        self._destinations_blocked: dict[int, tuple[str, str]] = {}  # code and reason why they take nothing
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -95,7 +96,7 @@ class WritingStreams:
             frame.attachment,
         )  # fmt: skip
         commands: list[Command] = [ToSession(session, opened)]
-        if self._blocked:
+        if self._block(stream)[0]:
             commands.append(self._progress(stream))
         return commands
 
@@ -186,9 +187,17 @@ class WritingStreams:
         text = f"stream {format_id(identity)}: {reason}"
         return [Report(Level.ERROR, "stream-failed", text), *self._give_up(stream, "stream-failed", text)]
 
-    def blocked(self, reason: str) -> list[Command]:
-        self._blocked = reason
+    def files_blocked(self, reason: str) -> list[Command]:
+        self._full = reason
         return [self._progress(stream) for stream in self._streams.values() if stream.session]
+
+    def destination_blocked(self, destination: int, code: str, reason: str) -> list[Command]:
+        """Its producers are blocked, or (empty code) no longer: no stream becomes a message there meanwhile."""
+        self._destinations_blocked.pop(destination, None)
+        if code:
+            self._destinations_blocked[destination] = (code, reason)
+        streams = [each for each in self._streams.values() if each.session and each.destination == destination]
+        return [self._progress(stream) for stream in streams]
 
     def tick(self, now: float) -> list[Command]:
         commands: list[Command] = []
@@ -221,9 +230,14 @@ class WritingStreams:
         return stream.written + self.settings.window_fragments
 
     def _progress(self, stream: Stream) -> ToSession:
-        code = "disk-full" if self._blocked else ""
-        stored = frames.StreamStored(stream.number, stream.synced, self._limit(stream), code, self._blocked)
+        stored = frames.StreamStored(stream.number, stream.synced, self._limit(stream), *self._block(stream))
         return ToSession(stream.session, stored)
+
+    def _block(self, stream: Stream) -> tuple[str, str]:
+        """Code and reason why it waits, or will have to when it ends; empty: it need not."""
+        if self._full:
+            return "disk-full", self._full
+        return self._destinations_blocked.get(stream.destination, ("", ""))
 
     def _detach(self, stream: Stream) -> None:
         """From its session, and from its time to be deleted at."""
