@@ -116,9 +116,9 @@ class Consumer(Ready, Entering):
     async def _next(self, timeout_s: float | None) -> Message | None:
         """The group is used up: look at the clock, and take the next one."""
         if self.is_fresh:
-            self.is_fresh = False
             if timeout_s is not None and timeout_s <= 0 and self.is_empty:
                 timeout_s = await self._session.time_for_present_s(self)
+            self.is_fresh = False
         deadline = None if timeout_s is None else self._session.loop.time() + timeout_s
         await self._let_others_run()
         while True:

@@ -6,7 +6,7 @@ import asyncio
 import pytest
 
 import angarium
-from angarium.client import receiver
+from angarium.client import present, receiver
 from angarium.client.present import PRESENT_S_MAX
 from angarium.core.wire import frames
 from angarium.core.wire.codec import Received
@@ -69,6 +69,71 @@ def test_what_others_hold_is_not_waited_for(run: Runner) -> None:
         assert await session.consume("orders").receive(0) is None
         assert await session.receive("orders", 0) is None
         assert loop.time() - started < PRESENT_S_MAX / 2
+
+    with_session(run, scenario)
+
+
+# Once: a broker that took longer than a second to answer seemed to have nothing.
+def test_a_slow_broker_does_not_look_empty(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(present, "PRESENT_S_MAX", 0.02)
+    receive, late_s = FakePeer.receive, [0.0]
+
+    def receive_late(peer: FakePeer, received: Received) -> None:
+        asyncio.get_running_loop().call_later(late_s[0], receive, peer, received)
+
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        await session.send_many("orders", [b"0", b"1"])
+        monkeypatch.setattr(FakePeer, "receive", receive_late)
+        late_s[0] = 0.1
+        consumed = await session.consume("orders", prefetch=1).receive(0)
+        received = await session.receive("orders", 0)
+        assert consumed is not None and received is not None
+        assert {consumed.body, received.body} == {b"0", b"1"}
+        assert await session.receive("orders", 0) is None
+        late_s[0] = 0.0
+
+    with_session(run, scenario)
+
+
+def test_a_broker_that_does_not_answer_is_named_and_asked_again_next_time(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(present, "ANSWER_S_MAX", 0.1)
+    receive, deaf = FakePeer.receive, [True]
+
+    def receive_nothing(peer: FakePeer, received: Received) -> None:
+        if not (deaf[0] and isinstance(received.frame, frames.Request)):
+            receive(peer, received)
+
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        monkeypatch.setattr(FakePeer, "receive", receive_nothing)
+        consumer = session.consume("orders")
+        for ask in (consumer.receive(0), session.receive("others", 0)):
+            with pytest.raises(angarium.Unavailable, match="the broker has not said"):
+                await ask
+        assert consumer.is_fresh, "the next one asks as well"
+        deaf[0] = False
+        assert await consumer.receive(0) is None
+
+    with_session(run, scenario)
+
+
+def test_a_connection_that_is_lost_while_asking_is_no_answer(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    receive, cuts = FakePeer.receive, [2]
+
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        def cut(peer: FakePeer, received: Received) -> None:
+            if isinstance(received.frame, frames.Request) and cuts[0]:
+                cuts[0] -= 1
+                server.cut_all()
+            else:
+                receive(peer, received)
+
+        await session.send("orders", b"0")
+        monkeypatch.setattr(FakePeer, "receive", cut)
+        message = await session.receive("orders", 0)
+        assert message is not None and message.body == b"0"
+        assert cuts == [0]
 
     with_session(run, scenario)
 
