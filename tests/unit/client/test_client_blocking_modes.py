@@ -10,6 +10,7 @@ import pytest
 
 import angarium
 from angarium import blocking
+from angarium.client.blocking_listening import Listener
 from tests.unit.client.client_fake_broker import FakeBroker
 from tests.unit.client.test_client_blocking import ServerThread
 
@@ -184,6 +185,7 @@ def test_a_session_that_closes_waits_for_the_callback_that_runs(
     server: ServerThread, connection: blocking.Connection
 ) -> None:
     began, ended, refused = threading.Event(), list[bytes](), list[str]()
+    listeners: list[Listener] = []  # the callback may run before it has one
     session = connection.session(acknowledge="auto")
 
     def callback(message: angarium.Message) -> None:
@@ -195,7 +197,7 @@ def test_a_session_that_closes_waits_for_the_callback_that_runs(
             refused.append(str(error))
         ended.append(message.body)
 
-    listeners = [session.listen("orders", callback)]
+    listeners.append(session.listen("orders", callback))
     assert began.wait(30)
     session.close()
     assert ended == [b"0"] and "wait for itself" in refused[0]
