@@ -161,3 +161,23 @@ def test_that_story_notices_when_it_is_heard(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(attendance, "_MISSED_MAX", 0)
     with pytest.raises(Violation, match="is not open"):
         miss_one_that_lives(quiet_cluster())
+
+
+@pytest.mark.parametrize("step_ms", (-3_600_000.0, 3_600_000.0))
+def test_a_primary_goes_by_the_wall_clock_also_after_somebody_has_set_it(step_ms: float) -> None:
+    world = quiet_cluster()
+    publish(world, producer_in(world), b"x")
+    machine = world.machines["mm1"]
+    assert machine.node is not None and machine.loop is not None
+    replica, loop = machine.node.replicas["a"], machine.loop
+    assert replica.manager is not None
+    (state,) = [destination.state for destination in replica.manager.destinations.values()]
+    before_ms = state.wall_ms(loop.time())
+    began = world.clock.now
+    machine.set_clock(step_ms)
+    world.run_for(6.0)
+    passed_ms = (world.clock.now - began) * 1000
+    assert state.wall_ms(loop.time()) == pytest.approx(before_ms + step_ms + passed_ms, abs=100)
+    publish(world, producer_in(world), b"y")
+    replica._stop_manager("the story ends")  # nobody looks for it any more
+    world.run_for(12.0)

@@ -30,7 +30,7 @@ from angarium.node.limits import fit, raise_descriptors_max
 from angarium.node.live_config import LiveConfig
 from angarium.node.loading import load
 from angarium.node.memory import rss_bytes
-from angarium.node.wall_clock import wall_ms_at_zero
+from angarium.node.wall_clock import WallClock
 from angarium.runtime.bus import InProcessBus
 from angarium.runtime.disk import Disk
 from angarium.runtime.listener import Listener
@@ -39,8 +39,6 @@ from angarium.store.durable import DurableStore
 from angarium.store.stream_files import StreamFiles
 
 _log = logging.getLogger("angarium")
-_CLOCK_EVERY_S = 5.0  # between two looks whether the wall clock was set
-_STEP_MS_MIN = 20.0  # less is how it is kept right, and adds up until it counts
 _DRAIN_S_MAX = 2.0
 _HURRY_TOKENS_MAX = 8  # of so few writes the confirms leave before the deliveries are made
 VERSION = version("angarium")  # looked up in files: once, not for each status
@@ -98,9 +96,9 @@ class Broker:
 
     def _managers(self, config: NodeConfig, identity: Identity) -> None:
         settings = self._fit(config)
-        self._wall_ms_at_zero = at_zero_ms = wall_ms_at_zero(self._loop.time)
+        self._wall_clock = WallClock(self._clock_stepped)
+        at_zero_ms = self._wall_clock.ms_at_zero
         self._message_manager = MessageManager(config.destination, config.stream, wall_ms_at_zero=at_zero_ms)
-        self._clock_timer = self._loop.call_later(_CLOCK_EVERY_S, self._look_at_clock)
         self._client_manager = ClientManager(
             settings, identity.ids, node=self._name, incarnation=identity.incarnation, wall_ms_at_zero=at_zero_ms
         )
@@ -136,7 +134,7 @@ class Broker:
         self._run_cm(self._client_manager.handle(cm.ShutDown(reason), now=self._loop.time()))
         await self._listener.close(drain_s_max=_DRAIN_S_MAX)
         self._is_stopped = True
-        self._clock_timer.cancel()
+        self._wall_clock.stop()
         if self._timer is not None:
             self._timer.cancel()
         await self._stream_disk.close()
@@ -179,14 +177,8 @@ class Broker:
         ):
             self._listener.hold(connection, False)
 
-    def _look_at_clock(self) -> None:
-        """Due times and expiries are by the wall clock, timers are not: somebody may have set it."""
-        self._clock_timer = self._loop.call_later(_CLOCK_EVERY_S, self._look_at_clock)
-        at_zero_ms = wall_ms_at_zero(self._loop.time)
-        if abs(stepped_ms := at_zero_ms - self._wall_ms_at_zero) >= _STEP_MS_MIN:
-            self._wall_ms_at_zero = at_zero_ms
-            _log.warning("clock-stepped: the wall clock was set by %+.3f s", stepped_ms / 1000)
-            self._run_mm(self._message_manager.handle(mm.ClockStepped(at_zero_ms), now=self._loop.time()))
+    def _clock_stepped(self, at_zero_ms: float) -> None:
+        self._run_mm(self._message_manager.handle(mm.ClockStepped(at_zero_ms), now=self._loop.time()))
 
     def _from_bus(self, envelope: mm.FromSession) -> None:
         self._run_mm(self._message_manager.handle(envelope, now=self._loop.time()))

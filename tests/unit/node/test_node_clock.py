@@ -10,7 +10,7 @@ import pytest
 from angarium.core.destination.events import ClockStepped, Command, Event
 from angarium.core.destination.message_manager import MessageManager
 from angarium.core.storage import Operation
-from angarium.node import broker as broker_module
+from angarium.node import wall_clock
 from angarium.node.acquired import Acquired
 from angarium.node.broker import Broker
 from angarium.node.config import NodeConfig
@@ -37,7 +37,7 @@ class Watched:
             return handle(manager, event, now=now)
 
         monkeypatch.setattr(MessageManager, "handle", watched)
-        monkeypatch.setattr(broker_module, "_CLOCK_EVERY_S", 0.01)
+        monkeypatch.setattr(wall_clock, "_LOOK_EVERY_S", 0.01)
 
     def run(self, store: type[DurableStore] = DurableStore, then: Callable[[], None] | None = None) -> None:
         """`then`: what sets the clock, and it is waited until that is noticed."""

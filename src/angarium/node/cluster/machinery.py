@@ -5,7 +5,6 @@ The node itself is the same in both: it runs on whatever event loop is current, 
 import asyncio
 import os
 import random
-import time
 from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ from angarium.core.destination.message_manager import MessageManager
 from angarium.core.session.events import Event
 from angarium.core.stream.events import AppendBlock, DeleteFile, ReadBlocks, StoredFile, SyncFile
 from angarium.core.wire.frames import Frame
+from angarium.node.wall_clock import wall_ms_now
 from angarium.runtime.cluster_bus import ClusterBus
 from angarium.runtime.disk import Disk
 from angarium.runtime.listener import Listener, ListenerSettings
@@ -106,4 +106,4 @@ class Machinery:
     is_refused: Callable[[str, int], Awaitable[bool]] = _is_refused  # host and port: nobody listens there
     bytes_by_chance: Callable[[int], bytes] = os.urandom
     jitter: Callable[[], float] = random.random
-    wall_ms: Callable[[], float] = lambda: time.time() * 1000
+    wall_ms: Callable[[], float] = wall_ms_now

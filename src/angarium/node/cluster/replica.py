@@ -45,6 +45,7 @@ from angarium.node.cluster.store_readers import StoreReaders
 from angarium.node.cluster.stores import table_records
 from angarium.node.config import NodeConfig
 from angarium.node.loading import Loaded, load
+from angarium.node.wall_clock import WallClock
 from angarium.store.interface import Store
 from angarium.store.replicas import load_replica, read_range, read_rows
 
@@ -100,6 +101,7 @@ class ReplicaHost:
         self._stream_disk = machinery.stream_disk(self._files, told=self._files_told, failed=ways.failed)
         self.log_reads = LogReadsBackup(self._readers, self.replication)
         self.manager: MessageManager | None = None
+        self._wall_clock: WallClock | None = None  # while there is a message manager
         self.started_epoch = 0
         self._decided_epoch = 0  # of the group's latest configuration among the decisions that this node knows
         self._decided = asyncio.Event()  # there is a later one, or nobody starts any more
@@ -352,8 +354,9 @@ class ReplicaHost:
             held_streams(state.streams), unsynced_blocks_max=4 * config.stream.sync_fragments
         )
         now = self._loop.time()
+        self._wall_clock = WallClock(lambda ms: self._run_manager(mm.ClockStepped(ms)), self._machinery.wall_ms)
         self.manager = manager = self._machinery.message_manager(
-            config.destination, config.stream, wall_ms_at_zero=self._machinery.wall_ms() - now * 1000,
+            config.destination, config.stream, wall_ms_at_zero=self._wall_clock.ms_at_zero,
             number=self.number,
         )
         self.started_epoch = epoch
@@ -368,6 +371,9 @@ class ReplicaHost:
     def _stop_manager(self, reason: str) -> None:
         self._generation += 1
         self._decided.set()
+        if self._wall_clock is not None:
+            self._wall_clock.stop()
+            self._wall_clock = None
         if self.manager is not None:
             _log.warning("demoted: no longer primary of group %r: %s", self.group, reason)
         self.manager = None
