@@ -244,3 +244,16 @@ def test_the_simulated_disk_rots_and_fills() -> None:
         store.commit([Put(Table.LOG, b"a", b"4")])
     store.commit([delete_key(Table.LOG, b"a")], reserved=True)
     assert store.get(Table.LOG, b"a") is None
+
+
+def test_rows_are_counted_about_right_in_memory_and_at_rest(subject: Subject) -> None:
+    """What is being moved from one to the other may count twice."""
+    for number in range(60):
+        subject.store.commit([Put(Table.BATCH, position_key(1, number), b"x" * 2_000)])
+    subject.store.commit([Put(Table.LOG, b"k", b"v")])
+    for _ in range(2):
+        assert 60 <= subject.store.rows(Table.BATCH) <= 120
+        assert 1 <= subject.store.rows(Table.LOG) <= 2
+        assert subject.store.rows(Table.SUBSCRIPTION) == 0
+        subject.reopen()
+    subject.store.close()

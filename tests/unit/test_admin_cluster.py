@@ -67,6 +67,8 @@ def test_a_bus_is_shown_with_whom_multicast_does_not_reach() -> None:
 def test_a_node_that_does_not_answer_is_not_shown_as_in_sync() -> None:
     assert state_of(Node(name="a1", group="a", in_sync=True, answers=False, is_here=True)) == "no answer"
     assert state_of(Node(name="a1", group="a", in_sync=True, answers=False)) == "gone"
+    assert state_of(Node(name="a1", group="a", answers=True)) == "behind"
+    assert state_of(Node(name="a1", group="a", answers=True, copied_percent=43)) == "copying 43 %"
     assert state_of(Node(name="a1", group="a", in_sync=True, answers=True, draining=True)) == "in sync, drained"
     assert state_of(Node(name="a1", group="a", answers=True)) == "behind"
     assert state_of(Node(name="cm1", answers=True)) == "here"

@@ -46,6 +46,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     primary: bool = False
     in_sync: bool = False
+    copied_percent: int | None = None  # while it copies
     answers: bool = False
     is_here: bool = False  # in the cluster, as was decided last
     votes: bool = False

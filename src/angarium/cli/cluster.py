@@ -149,5 +149,6 @@ def state_of(node: Node) -> str:
     """In a few words. What was decided of a node that does not answer says nothing about how it is."""
     if not node.answers:
         return "no answer" if node.is_here else "gone"
-    state = ("in sync" if node.in_sync else "behind") if node.group else "here"
+    behind = "behind" if node.copied_percent is None else f"copying {node.copied_percent} %"
+    state = ("in sync" if node.in_sync else behind) if node.group else "here"
     return f"{state}, drained" if node.draining else state

@@ -255,6 +255,11 @@ class DurableStore:
         self._damages += sum(isinstance(item, Damaged) for item in items)
         return items
 
+    def rows(self, table: Table) -> int:
+        self._refuse_if_closed()
+        in_memory, transaction = self._layers.rows(table)
+        return in_memory + self._tables.rows(transaction, table)
+
     def statistics(self) -> StoreStatistics:
         frozen_bytes = self._frozen_bytes if self._layers.frozen is not None else 0
         return StoreStatistics(

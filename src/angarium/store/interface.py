@@ -106,6 +106,9 @@ class Store(Protocol):
         self, table: Table, low: bytes, high: bytes, limit: int, bytes_max: int = SCAN_BYTES_MAX
     ) -> list[Item | Damaged]: ...
 
+    def rows(self, table: Table) -> int:
+        """About how many there are: what lies over others, or hides them, is not looked at."""
+
     def seal(self) -> None: ...
 
     def retry(self) -> None: ...

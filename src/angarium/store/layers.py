@@ -75,6 +75,12 @@ class Layers:
         with self.changed:
             return [(table, low, high) for table in Table for low, high in self.active[table].tombstones]
 
+    def rows(self, table: Table) -> "tuple[int, lmdb.Transaction[memoryview]]":
+        """In memory, and LMDB as of the same moment."""
+        with self.changed:
+            layers = [memtable[table] for memtable in (self.active, self.frozen) if memtable is not None]
+            return sum(len(layer.values) for layer in layers), self._tables.begin()
+
     @property
     def memory_bytes(self) -> int:
         with self.changed:

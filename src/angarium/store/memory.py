@@ -189,6 +189,9 @@ class MemoryStore:
                 items.append(item)
         return items
 
+    def rows(self, table: Table) -> int:
+        return len(self._active[table].values) + len(self._at_rest[table].values)
+
     def statistics(self) -> StoreStatistics:
         return StoreStatistics(
             groups=self._groups,

@@ -28,7 +28,12 @@ def read_range(store: Store, command: ReadRange) -> RangeRead:
     before = load_replica(store).position.number
     high, items = scan_range(store, command)
     after = load_replica(store).position.number
-    return answer_range(command, high, items, before, after)
+    return answer_range(command, high, items, before, after, whole=rows(store))
+
+
+def rows(store: Store) -> int:
+    """About how many a copy has."""
+    return sum(store.rows(table) for table in {table for table, _, _ in replicated_ranges()})
 
 
 def scan_range(store: Store, command: ReadRange) -> tuple[bytes, list[Item]]:
@@ -51,11 +56,13 @@ def read_rows(store: Store, command: ReadRows) -> RowsRead:
     return RowsRead(command.token, items, b"" if is_all else found[-1].key + b"\0", len(found) - len(items))
 
 
-def answer_range(command: ReadRange, high: bytes, items: list[Item], before: int, after: int) -> RangeRead:
+def answer_range(
+    command: ReadRange, high: bytes, items: list[Item], before: int, after: int, *, whole: int
+) -> RangeRead:
     digest = digest_of(items)
     is_same = digest == command.unless and high == command.high
     data = pack_items(items) if command.with_data and not is_same else None
-    return RangeRead(command.token, high, digest, before, after, data)
+    return RangeRead(command.token, high, digest, before, after, data, len(items), whole)
 
 
 def replica_hash(store: Store, *, thorough: bool = True) -> str:

@@ -126,6 +126,10 @@ class Tables:
             self.residency.touched(len(found.value))
         return found
 
+    def rows(self, transaction: "lmdb.Transaction[memoryview]", table: Table) -> int:
+        with self._ending(transaction):
+            return int(transaction.stat(self._databases[table])["entries"])
+
     def scan(
         self,
         transaction: "lmdb.Transaction[memoryview]",

@@ -78,6 +78,9 @@ class HeldStore:
             raise self.failing
         return []
 
+    def rows(self, table: Table) -> int:
+        return 0
+
     def retry(self) -> None: ...
 
     def statistics(self) -> StoreStatistics:

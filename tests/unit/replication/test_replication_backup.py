@@ -25,6 +25,7 @@ from angarium.core.replication.events import (
 )
 from angarium.core.replication.history import NOWHERE
 from angarium.core.replication.ranges import pack_items
+from angarium.core.report import Report
 from angarium.core.storage import Put, Table
 from angarium.core.stream.blocks import Block
 from angarium.core.stream.events import AppendBlock, BlocksRead, FileSynced, FileWritten, ReadBlocks, SyncFile
@@ -241,6 +242,39 @@ def test_a_copy_goes_range_by_range_with_what_was_ordered_meanwhile() -> None:
     assert ended and guest.machine.local.written == Position(1, 10)
 
 
+def test_a_copy_says_how_far_it_is_and_never_that_it_is_done_before_it_is() -> None:
+    """Equal ranges count as well; of a host that has become larger than it said, no more than 99 %."""
+    guest = following(in_sync=False)
+    assert guest.machine.copied_percent is None
+    [begun] = of(WriteLocal, guest.tell(MessageReceived(A, m.MustCopy("g", 1, C, Position(1, 9), [(1, 1)], ""))))
+    token, now = getattr(begun, "token", 0), 0.0
+    percents: list[int | None] = []
+    told: list[str] = []
+    for step in range(100):
+        now += 3.0
+        reads = of(ReadRange, guest.tell(LocallyWritten(token), now=now))
+        if not reads:
+            break
+        [read] = reads
+        assert isinstance(read, ReadRange)
+        [ask] = of(SendTo, guest.tell(RangeRead(read.token, read.high, b"d", 0, 0, None), now=now))
+        assert isinstance(ask, SendTo) and isinstance(ask.message, m.RangeAsk)
+        request, high = ask.message.request, ask.message.high
+        same, part = m.RangeSame("g", 1, request, 9, 9, 30, 100), m.RangePart("g", 1, request, high, 9, 9, 30, 100)
+        answer = part if step % 2 else same
+        payload = pack_items([(read.low, b"1")]) if step % 2 else b""
+        commands = guest.tell(MessageReceived(C, answer, payload), now=now)
+        told += [command.text for command in of(Report, commands) if isinstance(command, Report)]
+        percents.append(guest.machine.copied_percent)
+        [local] = of(WriteLocal, commands)
+        token = getattr(local, "token", 0)
+    assert percents[:4] == [30, 60, 90, 99] and set(percents[4:]) <= {99}
+    assert "60 % of the rows" in told[0] or "90 % of the rows" in told[0]
+    [end] = of(WriteLocal, guest.commands)
+    guest.tell(LocallyWritten(getattr(end, "token", 0)), now=now)
+    assert guest.machine.copied_percent is None
+
+
 def test_a_host_that_does_not_answer_is_given_up_for_another() -> None:
     guest = following(in_sync=False)
     [begun] = of(WriteLocal, guest.tell(MessageReceived(A, m.MustCopy("g", 1, C, Position(1, 9), [(1, 1)], ""))))
@@ -270,8 +304,8 @@ def test_a_host_answers_only_when_it_is_in_sync_and_far_enough() -> None:
     host.tell(LocallyWritten(local.token))
     [read] = host.tell(MessageReceived(C, ask))
     assert isinstance(read, ReadRange)
-    answer = host.tell(RangeRead(read.token, b"\x07", b"d", 3, 4, b"data"))
-    assert answer == [SendTo(C, m.RangePart("g", 1, 7, b"\x07", 3, 4), b"data")]
+    answer = host.tell(RangeRead(read.token, b"\x07", b"d", 3, 4, b"data", 5, 50))
+    assert answer == [SendTo(C, m.RangePart("g", 1, 7, b"\x07", 3, 4, 5, 50), b"data")]
     [read] = host.tell(MessageReceived(C, ask))
     assert isinstance(read, ReadRange)
     host.configured(configuration(2, A, B))

@@ -191,6 +191,7 @@ def test_a_range_is_read_in_parts_and_not_sent_if_it_is_the_same() -> None:
     assert (whole.high, whole.data) == (b"\xff", None)
     same = read_range(store, ReadRange(3, Table.BATCH, b"", b"\xff", 10_000, whole.digest, True))
     assert same.data is None
+    assert [(read.rows, read.whole) for read in (part, whole, same)] == [(3, 10), (10, 10), (10, 10)]
     # A part with the digest of the whole is not the whole.
     assert read_range(store, ReadRange(4, Table.BATCH, b"", b"\xff", 120, part.digest, True)).data is not None
 

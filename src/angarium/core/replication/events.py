@@ -98,6 +98,8 @@ class RangeRead(msgspec.Struct, frozen=True):
     before: int  # the store's position was between these two
     after: int
     data: bytes | None  # `pack_items` of what is there; None: it has the digest that was named
+    rows: int = 0  # in the range
+    whole: int = 0  # rows of all ranges, about
 
 
 class Tick(msgspec.Struct, frozen=True): ...

@@ -54,7 +54,14 @@ class Guest:
         self._held: tuple[Replica, RangePart, bytes] | None = None  # waits for files
         self._complete_at = 0  # a host has read at this order, or before it
         self._copied_bytes = 0
+        self._rows_passed = 0  # copied, or found equal
+        self._rows_whole = 0  # of the host, about
         self._told_at: float | None = None
+
+    @property
+    def percent(self) -> int:
+        """How much of the host's rows is passed, about; never all before the copy is done."""
+        return min(99, self._rows_passed * 100 // max(self._rows_whole, 1))
 
     @property
     def is_consistent(self) -> bool:
@@ -142,6 +149,8 @@ class Guest:
                 return lacking
         operations += self._redone(asked.table, asked.low, high, message.before)
         self._copied_bytes += len(payload)
+        self._rows_passed += message.rows
+        self._rows_whole = message.whole
         self._complete_at = max(self._complete_at, message.after)
         self._asked = None
         self._low = high
@@ -150,7 +159,7 @@ class Guest:
         return [self._local.write_range(operations, self._step), *self._progress(now)]
 
     def _progress(self, now: float) -> list[Command]:
-        """For people; how much is yet to come, nobody knows."""
+        """For people."""
         if self._told_at is None:
             self._told_at = now
         if now < self._told_at + TOLD_EVERY_S:
@@ -158,7 +167,8 @@ class Guest:
         self._told_at = now
         table, _, _ = self._ranges[self._index]
         where = f"table {self._index + 1} of {len(self._ranges)} ({table.name})"
-        text = f"group {self._configuration.group!r}: {where}, {self._copied_bytes / 1e6:,.1f} MB came, compressed"
+        came = f"{self._copied_bytes / 1e6:,.1f} MB came, compressed"
+        text = f"group {self._configuration.group!r}: {self.percent} % of the rows, {where}, {came}"
         return [Report(Level.INFO, "synchronising", text)]
 
     def files_came(self, *, now: float) -> list[Command]:

@@ -47,7 +47,11 @@ class Host:
         if sender is None or asked is None:
             return []
         if event.data is None:
-            same = RangeSame(asked.group, asked.epoch, asked.request, event.before, event.after)
+            same = RangeSame(
+                asked.group, asked.epoch, asked.request, event.before, event.after, event.rows, event.whole
+            )
             return [SendTo(sender, same)]
-        part = RangePart(asked.group, asked.epoch, asked.request, event.high, event.before, event.after)
+        part = RangePart(
+            asked.group, asked.epoch, asked.request, event.high, event.before, event.after, event.rows, event.whole
+        )
         return [SendTo(sender, part, event.data)]

@@ -136,6 +136,8 @@ class RangeSame(Message, frozen=True):
     request: int
     before: int  # the host's store was between these two when it was read
     after: int
+    rows: int = 0  # in the range
+    whole: int = 0  # rows of all ranges, about: to say how far the copy is
 
 
 class RangePart(Message, frozen=True):
@@ -145,6 +147,8 @@ class RangePart(Message, frozen=True):
     high: bytes
     before: int
     after: int
+    rows: int = 0
+    whole: int = 0
 
 
 class RangeLater(Message, frozen=True):

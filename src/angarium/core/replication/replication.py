@@ -99,6 +99,12 @@ class Replication:
         return self.role.freeing_bytes if isinstance(self.role, Primary) else 0
 
     @property
+    def copied_percent(self) -> int | None:
+        """How far the copy is that is being made here, about; None: there is none."""
+        guest = self.role.guest if isinstance(self.role, Backup) else None
+        return None if guest is None else guest.percent
+
+    @property
     def payload_bytes(self) -> int:
         return self._payloads.size_bytes
 

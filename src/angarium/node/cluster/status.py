@@ -104,6 +104,7 @@ def _rows(node: "ClusterNode", name: str, composite: Composite) -> list[dict[str
                 "epoch": configuration.epoch if configuration else 0,
                 "primary": name == primary,
                 "in_sync": name in in_sync,
+                "copied_percent": _replica(said, configuration).get("copied_percent"),
                 "answers": bool(said),
                 "is_here": name in node.nodes.view,
                 "votes": name in _voters(node),
@@ -111,7 +112,7 @@ def _rows(node: "ClusterNode", name: str, composite: Composite) -> list[dict[str
                 "address": record.addresses[0] if record is not None else "",
                 "clients_at": said.get("listen", ""),
                 "connections": said.get("connections"),
-                "log_pages": _log_pages(said, configuration),
+                "log_pages": _replica(said, configuration).get("log_pages", 0),  # told as a backup
                 "buses": said.get("buses", []),
             }
         )
@@ -129,10 +130,10 @@ def _other_buses(node: "ClusterNode", said: dict[str, Any]) -> list[str]:
     ]
 
 
-def _log_pages(said: dict[str, Any], configuration: GroupConfiguration | None) -> int:
-    """How many pages of its log the replica has told, as a backup."""
-    replica = said.get("replicas", {}).get(configuration.group, {}) if configuration else {}
-    return int(replica.get("log_pages", 0))
+def _replica(said: dict[str, Any], configuration: GroupConfiguration | None) -> dict[str, Any]:
+    """What the node says of the copy that it holds."""
+    found: dict[str, Any] = said.get("replicas", {}).get(configuration.group, {}) if configuration else {}
+    return found
 
 
 # -- as far as this node knows without asking ------------------------------------------------------------------
@@ -213,6 +214,7 @@ def replicas_of(node: "ClusterNode") -> dict[str, Any]:
             "epoch": host.replication.epoch,
             "number": host.replication.local.written.number,
             "is_serving": host.manager is not None,
+            "copied_percent": host.replication.copied_percent,
             "log_pages": host.log_reads.pages,  # told of logs, as a backup
             "destinations": len(host.manager.destinations) if host.manager is not None else 0,
         }

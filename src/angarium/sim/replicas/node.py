@@ -24,7 +24,7 @@ from angarium.sim.replicas.manager import Asked, Manager, StandIn
 from angarium.sim.replicas.network import ReplicaNetwork
 from angarium.sim.replicas.real import RealManager
 from angarium.sim.trace import Trace
-from angarium.store.replicas import answer_range, load_replica, scan_range
+from angarium.store.replicas import answer_range, load_replica, rows, scan_range
 
 GROUP = "g"
 
@@ -286,7 +286,7 @@ class SimReplica:
         def tell(found: tuple[bytes, list[tuple[bytes, bytes]]]) -> None:
             if start == self.starts and self.is_up:
                 after = load_replica(store).position.number
-                answer = answer_range(command, found[0], found[1], before, after)
+                answer = answer_range(command, found[0], found[1], before, after, whole=rows(store))
                 self._enter(partial(self._tell, answer))
 
         self._clock.after(delays_s[0], look)
