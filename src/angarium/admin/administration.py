@@ -26,6 +26,7 @@ from angarium.admin.places import by_name, combined, names_of, replica_groups
 from angarium.admin.requests import Requests
 from angarium.core.errors import Rejected, RemoteProtocolError
 from angarium.core.ids import format_id, message_id
+from angarium.core.malformed import MALFORMED
 from angarium.core.patterns import NamePattern
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.lanes import place_of
@@ -201,5 +202,5 @@ def _map(packed: bytes) -> dict[str, Any]:
         return {}
     try:
         return msgspec.msgpack.decode(packed, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise RemoteProtocolError("bad-reply", f"a message's headers or properties are not a map: {error}") from None

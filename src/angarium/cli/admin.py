@@ -7,6 +7,7 @@ import typer
 from angarium.admin.commands import Command, Commands, Composite
 from angarium.cli import failure, options, output
 from angarium.cli.properties import guess
+from angarium.core.malformed import MALFORMED
 
 Node = Annotated[str, typer.Option("--node", metavar="NAME", help="Only this node, not all of them.")]
 
@@ -71,7 +72,7 @@ def _arguments(given: list[str], spec: Command | None) -> dict[str, Any]:
         if key.endswith(":"):
             try:
                 found[key[:-1]] = msgspec.json.decode(value)
-            except msgspec.DecodeError as error:
+            except MALFORMED as error:
                 raise failure.Failure(f"{text!r}: not JSON: {error}", failure.EXIT_USAGE) from None
         elif kinds.get(key) in ("text", "anything"):
             found[key] = value

@@ -14,6 +14,7 @@ from angarium.client.property_names import check_property_name
 from angarium.client.values import PLAIN, TypedMap, TypedStream, Value
 from angarium.core.client.gathered import Options
 from angarium.core.errors import Rejected
+from angarium.core.malformed import MALFORMED
 from angarium.core.wire.layout import PRIORITY_DEFAULT, PRIORITY_MAX, Columns
 
 Property = Value
@@ -175,7 +176,7 @@ def decode_map(encoded: bytes, what: str = "headers") -> dict[str, Any]:
     """Brokers do not look into them: another client may have sent anything."""
     try:
         return _decode_map(encoded) if encoded else {}
-    except (msgspec.DecodeError, RecursionError) as error:
+    except MALFORMED as error:
         raise Rejected("bad-property", f"the {what} of a message are no map: {error}; its body can be read") from None
 
 
@@ -246,7 +247,7 @@ def decode_body(body: bytes, content: str | None) -> Any:
                 return TypedStream(_decode_list(body))
             case "plain":
                 return None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except MALFORMED as error:
         reason = f"a body of content {content!r} cannot be read: {error}; its bytes are in .body"
         raise Rejected("bad-body", reason) from None
     return body

@@ -60,6 +60,7 @@ from angarium.core.bus.machine import BusMachine
 from angarium.core.bus.seal import Boxes, OpenBoxes, SealedBoxes
 from angarium.core.bus.sending import lengths_of
 from angarium.core.errors import LocalProtocolError
+from angarium.core.malformed import MALFORMED
 from angarium.runtime.links import Links, LinkSettings, LinkUsers
 from angarium.runtime.multicast import Address, BusLink, BusSockets, SocketSettings, SocketsMaker
 
@@ -314,7 +315,7 @@ class ClusterBus:
         elif record.service == _REPORT_SERVICE:
             try:
                 heard = _decode_links(record.message)
-            except msgspec.DecodeError:
+            except MALFORMED:
                 self._machine.counters.drop("malformed")
                 return
             self._run(ReportReceived(node, heard))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from angarium.client.log import LogPiece
 from angarium.core.ids import format_id, message_id
+from angarium.core.malformed import MALFORMED
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.layout import PRIORITY_DEFAULT, Columns
 
@@ -231,7 +232,7 @@ def _map(encoded: bytes) -> dict[str, Any]:
     """What is not a map is taken for none, as brokers and selectors take it."""
     try:
         return _decode_map(encoded) if encoded else {}
-    except (msgspec.DecodeError, RecursionError):
+    except MALFORMED:
         return {}
 
 

@@ -13,6 +13,7 @@ from angarium.core.session.events import ConnectionStalled
 from angarium.core.wire import frames
 from angarium.core.wire.codec import encode
 from angarium.core.wire.frames import DestinationKind, Frame, Outcome
+from angarium.core.wire.layout import Columns
 from angarium.core.wire.packing import MessageColumns, pack
 from tests.unit.core.core_frames import CLIENT_KINDS, EVERY_KIND, FAILURE_CODES
 from tests.unit.core.core_node import HELLO, Client, Node
@@ -258,3 +259,30 @@ def test_a_thousand_open_requests_and_no_reader() -> None:
     node.auto = True
     node.run()
     check_ended_well(node, victim, [client])
+
+
+NOT_UTF_8 = b"\xa2\xff\xfe"
+
+
+@pytest.mark.parametrize("announced", [Columns(0), Columns.DEDUPLICATION, Columns.KEY, Columns.GROUP, Columns.STREAM])
+def test_texts_in_headers_and_properties_that_are_not_utf_8(announced: Columns) -> None:
+    """msgspec has an error of its own for everything else that can be wrong with a map."""
+    headers = b"\x86" + b"".join(
+        encoded_name + NOT_UTF_8
+        for encoded_name in map(
+            msgspec.msgpack.encode, ("deduplication_id", "last_value_key", "group", "type", "stream", "dead_letter")
+        )
+    )
+    properties = b"\x81" + msgspec.msgpack.encode("colour") + NOT_UTF_8
+    columns = MessageColumns(headers=[headers], properties=[properties], announcements=int(announced))
+    node = Node()
+    client = node.connect_with_session()
+    client.send(frames.ProducerOpen(1, "q", DestinationKind.QUEUE, b"p" * 16))
+    selector = "colour IS NULL OR JMSType = 'x'"
+    client.send(frames.ConsumerOpen(1, "q", DestinationKind.QUEUE, credit=10, selector=selector))
+    client.send_with(frames.Publish(1), pack(b"p" * 16, 1, 0, [b"strange"], columns))
+    client.send_with(frames.Publish(1), pack(b"p" * 16, 2, 0, [b"plain"]))
+    client.send(frames.Request(7, "destination.browse", {"name": "q", "selector": "colour = 'blue'"}))
+    assert client.received(frames.Confirm)
+    assert client.received(frames.Reply)
+    assert client.received(frames.Deliver) and not client.closed

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from angarium.core.malformed import MALFORMED
 from angarium.core.names import NAME_CHARACTERS_MAX
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.layout import Columns
@@ -47,6 +48,6 @@ def refusal(batch: Batch) -> str:
     for index, header in enumerate(batch.headers() or ()):
         try:
             _decode(bytes(header))
-        except (msgspec.DecodeError, RecursionError) as error:
+        except MALFORMED as error:
             return f"message {batch.sequence(index)} is no bad row as the header 'dead_letter' tells of one: {error}"
     return ""

@@ -26,7 +26,7 @@ class BatchFields:
         """`names`: all that will be asked for."""
         self._batch = batch
         self._header_names = HEADER_NAMES if names is None else names & HEADER_NAMES
-        self._read = map_reader(names, batch.count)
+        self._read = map_reader(names)
         self._properties = batch.properties()
         self._headers = batch.headers()
         self._priorities = batch.priorities()

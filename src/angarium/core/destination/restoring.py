@@ -13,6 +13,7 @@ from angarium.core.destination.records import DestinationRecord, parse_attached_
 from angarium.core.destination.subscription_record import StoredSubscription, SubscriptionRecord
 from angarium.core.errors import StorageCorrupt
 from angarium.core.ids import destination_id, group_of
+from angarium.core.malformed import MALFORMED
 from angarium.core.storage import Operation, Table, delete_prefix
 from angarium.core.stream.events import StoredFile
 
@@ -141,5 +142,5 @@ def _sweep(known: set[int], state: StoredState) -> list[Operation]:
 def _decode(value: bytes, kind: type[_T], what: str) -> _T:
     try:
         return msgspec.msgpack.decode(value, type=kind)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise StorageCorrupt(f"{what}: {error}") from None

@@ -50,6 +50,7 @@ from angarium.core.groups.outbox import Outbox
 from angarium.core.groups.raft import Raft
 from angarium.core.groups.records import NodeRecord, State, Voter, decode_state, encode_state
 from angarium.core.groups.settings import GroupSettings
+from angarium.core.malformed import MALFORMED
 
 
 class GroupServices:
@@ -154,7 +155,7 @@ class GroupServices:
         try:
             identity = msgspec.msgpack.decode(records[IDENTITY], type=Identity) if IDENTITY in records else None
             term = msgspec.msgpack.decode(records[TERM], type=TermRecord) if TERM in records else TermRecord()
-        except msgspec.MsgspecError as error:
+        except MALFORMED as error:
             raise StorageCorrupt(f"the identity or the term of this voter: {error}") from None
         if identity is None:
             if records:

@@ -19,6 +19,7 @@ from angarium.core.errors import StorageCorrupt
 from angarium.core.groups.decisions import VotersSet, decode_decision
 from angarium.core.groups.protocol import Entry
 from angarium.core.groups.records import Voter, decode_state
+from angarium.core.malformed import MALFORMED
 from angarium.core.storage import DeleteRange, Operation, Put, Table
 
 IDENTITY, TERM, SNAPSHOT, ENTRY = b"i", b"t", b"s", b"e"
@@ -191,6 +192,6 @@ class Log:
             if [entry.index for entry in entries] != list(expected):
                 raise StorageCorrupt(f"the log of decisions has gaps after index {log.snapshot.index}")
             log._take(entries)
-        except msgspec.MsgspecError as error:
+        except MALFORMED as error:
             raise StorageCorrupt(f"the log of decisions: {error}") from None
         return log

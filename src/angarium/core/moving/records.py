@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from angarium.core.errors import StorageCorrupt
+from angarium.core.malformed import MALFORMED
 from angarium.core.storage import Operation, Put, Table, delete_key, delete_prefix
 
 PLACED_KEY = b"\0placed"  # no name begins so
@@ -56,7 +57,7 @@ def stored_arrivals(records: dict[bytes, bytes]) -> dict[str, ArrivalRecord]:
         if key != PLACED_KEY:
             try:
                 found[key.decode()] = msgspec.msgpack.decode(value, type=ArrivalRecord)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except MALFORMED as error:
                 raise StorageCorrupt(f"destination that is moved here, {key.hex()}: {error}") from None
     return found
 

@@ -14,6 +14,7 @@ import msgspec
 
 from angarium.core.errors import StorageCorrupt
 from angarium.core.groups.configuration import EMPTY, Position
+from angarium.core.malformed import MALFORMED
 from angarium.core.storage import Operation, Put, Table, delete_key
 
 Epochs = list[tuple[int, int]]  # epoch, number of its first order; ascending
@@ -69,7 +70,7 @@ def stored_replica(records: Mapping[bytes, bytes]) -> StoredReplica:
             stored.epochs = msgspec.msgpack.decode(records[HISTORY_KEY], type=Epochs)
         if FENCE_KEY in records:
             stored.fence = msgspec.msgpack.decode(records[FENCE_KEY], type=int)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise StorageCorrupt(f"what this replica knows of itself: {error}; remove its data, it copies anew") from None
     if stored.is_copying:
         stored.position, stored.epochs = NOWHERE, []

@@ -14,6 +14,7 @@ import msgspec
 
 from angarium.core.errors import RemoteProtocolError
 from angarium.core.groups.configuration import Position, Replica
+from angarium.core.malformed import MALFORMED
 from angarium.core.storage import DeleteRange, Operation, Put, Table
 
 
@@ -220,7 +221,7 @@ def encode(message: ReplicaMessage) -> bytes:
 def decode(data: bytes) -> ReplicaMessage:
     try:
         return _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except MALFORMED as error:
         raise RemoteProtocolError("bad-message", f"a message between replicas: {error}") from None
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from angarium.core.destination.restoring import NEXT_DESTINATION_KEY
 from angarium.core.errors import RemoteProtocolError
+from angarium.core.malformed import MALFORMED
 from angarium.core.storage import DeleteRange, Operation, Put, Table
 
 Item = tuple[bytes, bytes]  # key, value
@@ -62,7 +63,7 @@ def unpack_items(data: bytes) -> list[Item]:
         if unpacking.unconsumed_tail:
             raise RemoteProtocolError("bad-message", f"a range of more than {_UNPACKED_BYTES_MAX:,} bytes")
         return _items_decoder.decode(plain)
-    except (zlib.error, msgspec.MsgspecError) as error:
+    except (zlib.error, *MALFORMED) as error:
         raise RemoteProtocolError("bad-message", f"a range of a table: {error}") from None
 
 

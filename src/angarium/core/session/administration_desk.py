@@ -15,6 +15,7 @@ import msgspec
 
 from angarium.core.errors import Rejected
 from angarium.core.ids import GlobalIds, counter_of
+from angarium.core.malformed import MALFORMED
 from angarium.core.names import check_name
 from angarium.core.session.events import AskNode, Command, OwnMessage, PublishOwn
 from angarium.core.session.own_session import OwnSession
@@ -63,7 +64,7 @@ class AdministrationDesk:
         try:
             message = _decode(batch.body(index))
             arguments = {"command": message.command, "arguments": message.arguments, "node": message.node}
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except MALFORMED as error:
             arguments = {"unread": f"a command is JSON with 'command', 'arguments' and 'node': {error}"}
         return AskNode(self._own.identity, frames.Request(number, RUN, arguments, client))
 
@@ -84,7 +85,7 @@ class AdministrationDesk:
 def _asker(packed: bytes) -> _Asker:
     try:
         headers = _decode_headers(packed) if packed else {}
-    except (msgspec.DecodeError, RecursionError):
+    except MALFORMED:
         headers = {}
     reply_to, kind = headers.get("reply_to"), headers.get("reply_to_kind")
     correlation = headers.get("correlation_id")

@@ -23,6 +23,7 @@ import msgspec
 from angarium.core.destination.events import ToSession
 from angarium.core.errors import LocalProtocolError, Rejected
 from angarium.core.ids import GLOBAL_ID_BYTES, format_id
+from angarium.core.malformed import MALFORMED
 from angarium.core.ranges import Range
 from angarium.core.report import Report
 from angarium.core.storage import Operation
@@ -232,7 +233,7 @@ def stream_headers(batch: Batch) -> list[tuple[int, bytes, int]]:
     for index, encoded in enumerate(batch.headers() or ()):
         try:
             header = _decode(encoded).get("stream") if encoded else None
-        except msgspec.DecodeError as error:
+        except MALFORMED as error:
             raise Rejected("bad-stream", f"headers of message {index}: {error}") from None
         if header is None:
             continue

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from angarium.core.errors import StorageCorrupt
+from angarium.core.malformed import MALFORMED
 from angarium.core.ranges import Range
 from angarium.core.storage import DeleteRange, Operation, Put, Table, delete_key, position_key
 
@@ -34,7 +35,7 @@ def held_streams(records: dict[bytes, bytes]) -> set[bytes]:
 def _parse(key: bytes, value: bytes) -> StreamRecord:
     try:
         return msgspec.msgpack.decode(value, type=StreamRecord)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise StorageCorrupt(f"stream record {key.hex()}: {error}") from None
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from angarium.core.errors import Rejected
 from angarium.core.groups.decisions import SettingSet
+from angarium.core.malformed import MALFORMED
 from angarium.core.session import events as cm
 from angarium.core.wire import frames
 from angarium.node.acquired import Acquired, Setting
@@ -124,7 +125,7 @@ class ClusterDesk:
         for key, setting in state.settings.items():
             try:
                 settings[key] = Setting(msgspec.msgpack.decode(setting.value), setting.version)
-            except msgspec.DecodeError as error:
+            except MALFORMED as error:
                 _log.error("setting-left-out: %s: its decided value cannot be read: %s", key, error)
         self.live.adopt(Acquired(state.settings_version, settings))
 

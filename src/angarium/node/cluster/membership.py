@@ -17,6 +17,7 @@ from angarium.core.groups.group_services import GroupServices
 from angarium.core.groups.messages import FromReplicaMessage, ToReplicaMessage
 from angarium.core.groups.protocol import Request, decode_message, encode_message
 from angarium.core.groups.records import NodeRecord
+from angarium.core.malformed import MALFORMED
 from angarium.core.report import Report
 from angarium.node.cluster.machinery import Machinery
 from angarium.runtime.disk import DiskSettings
@@ -69,7 +70,7 @@ class MembershipDriver:
     def received(self, node: str, message: bytes) -> None:
         try:
             decoded = decode_message(message)
-        except msgspec.MsgspecError as error:
+        except MALFORMED as error:
             _log.warning("bad-message: of group services, from %s: %s", node, error)
             return
         self._run(g.MessageReceived(node, decoded))

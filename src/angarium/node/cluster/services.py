@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from angarium.core.errors import RemoteProtocolError
+from angarium.core.malformed import MALFORMED
 from angarium.node.event_log import Event
 
 
@@ -83,14 +84,14 @@ def encode(message: Serving | Question | Answer) -> bytes:
 def decode_serving(data: bytes) -> Serving:
     try:
         return _serving.decode(data)
-    except msgspec.MsgspecError as error:
+    except MALFORMED as error:
         raise RemoteProtocolError("bad-message", f"who serves: {error}") from None
 
 
 def decode_admin(data: bytes) -> Question | Answer:
     try:
         return _admin.decode(data)
-    except msgspec.MsgspecError as error:
+    except MALFORMED as error:
         raise RemoteProtocolError("bad-message", f"administration: {error}") from None
 
 
@@ -101,5 +102,5 @@ def encode_events(events: list[Event]) -> bytes:
 def decode_events(data: bytes) -> list[Event]:
     try:
         return _events.decode(data)
-    except msgspec.MsgspecError as error:
+    except MALFORMED as error:
         raise RemoteProtocolError("bad-message", f"events: {error}") from None

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from angarium.core.errors import ConfigError
+from angarium.core.malformed import MALFORMED
 
 DIRECTORY = "_manifest"
 FILES_MAX = 1_000_000  # more make the manifest a burden: archive into another directory
@@ -49,7 +50,7 @@ def load(root: Path) -> Manifest:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except FileNotFoundError:
         return Manifest()
-    except msgspec.MsgspecError as error:
+    except MALFORMED as error:
         raise ConfigError(f"{path} is no manifest of an archive: {error}; restore it from a copy") from None
     if manifest.version != _VERSION:
         raise ConfigError(f"{path} has version {manifest.version}, and this release reads version {_VERSION}")

@@ -30,6 +30,7 @@ from angarium.client.staging import StagedPart
 from angarium.core.client.gathered import Gathered
 from angarium.core.destination.selecting import compiled
 from angarium.core.errors import ConfigError, Rejected
+from angarium.core.malformed import MALFORMED
 from angarium.core.names import check_name
 from angarium.core.patterns import NamePattern, is_glob
 from angarium.core.selector.fields import WithHeaders
@@ -126,7 +127,7 @@ def _load(directory: Path, selection: ReplaySelection) -> ReplayState:
         return ReplayState(selection=selection, job=f"{directory.name}:{uuid4().hex}")
     try:
         state = msgspec.json.decode(path.read_bytes(), type=ReplayState)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         remedy = "to replay all again, choose another --name"
         raise ConfigError(f"{path} is not the state of a replay ({error}): {remedy}") from None
     if state.selection != selection:
