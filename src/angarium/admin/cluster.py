@@ -100,8 +100,9 @@ class Cluster:
         answer = await self._connection.request("cluster.move-destination", {"name": name, "group": group})
         return convert("cluster.move-destination", answer.result, MoveAsked)
 
-    async def cancel_move(self, name: str) -> None:
-        await self._connection.request("cluster.cancel-move", {"name": name})
+    async def cancel_move(self, name: str, group: str = "") -> None:
+        """`group`: only if it is being moved there; without it, wherever."""
+        await self._connection.request("cluster.cancel-move", {"name": name, **({"group": group} if group else {})})
 
     async def is_open(self, name: str) -> bool:
         """Its group serves it: of one that was moved, it is not only decided where it is."""

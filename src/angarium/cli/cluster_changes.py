@@ -109,7 +109,7 @@ def move_destination(
     """
     broker = options.Broker(address, wait)
     if cancel:
-        ask_cluster(broker, lambda cluster: cluster.cancel_move(destination))
+        ask_cluster(broker, lambda cluster: cluster.cancel_move(destination, group))
         failure.say(f"{destination!r} stays where it is")
         return 0
     asked: list[MoveAsked] = []

@@ -22,6 +22,10 @@ class LocalProtocolError(AngariumError):
     """Our caller used an object in a state that does not allow it."""
 
 
+class MessageTooLong(LocalProtocolError):
+    """What was to be sent is longer than the way takes. Nothing was sent, and nothing else is harmed."""
+
+
 class RemoteProtocolError(AngariumError):
     """The peer sent what the protocol does not allow."""
 

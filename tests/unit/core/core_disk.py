@@ -25,6 +25,7 @@ class FakeDisk:
         self.waiting: deque[Write] = deque()
         self.full = False
         self.damaged: set[bytes] = set()  # keys of batches that fail their checksum
+        self.damaged_rows: set[tuple[Table, bytes]] = set()  # of any table: the same
         self.deleted: list[DeleteRange] = []  # every range deletion that was applied, in order
         self.batches_written = 0
 
@@ -73,12 +74,16 @@ class FakeDisk:
 
     def read_rows(self, read: ReadRows) -> RowsRead:
         found: list[tuple[bytes, bytes]] = []
+        damaged = 0
         for key, value in sorted(self.tables[read.table].items()):
             if read.low <= key < read.high:
+                if (read.table, key) in self.damaged_rows:
+                    damaged += 1
+                    continue
                 found.append((key, value))
                 if sum(len(value) for _, value in found) >= read.bytes_max:
-                    return RowsRead(read.token, found, key + b"\0")
-        return RowsRead(read.token, found)
+                    return RowsRead(read.token, found, key + b"\0", damaged)
+        return RowsRead(read.token, found, b"", damaged)
 
     def _read_staged(self, read: ReadDelayed) -> list[tuple[bytes, bytes]]:
         found: list[tuple[bytes, bytes]] = []

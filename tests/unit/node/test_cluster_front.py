@@ -1,13 +1,19 @@
 """The front of a node sends into a channel only what the channel takes; the rest waits, in order."""
 from random import Random
+from typing import cast
 
+import pytest
+
+from angarium.core.errors import MessageTooLong
 from angarium.core.groups.records import Placement
+from angarium.core.ids import ANYBODY
 from angarium.core.session.destination_service import Posted
 from angarium.core.session.events import ToBus
 from angarium.core.wire import frames
 from angarium.core.wire.envelope import open_envelope
 from angarium.node.cluster.front import FrontEnd, FrontWays
 from angarium.node.cluster.machinery import Machinery
+from angarium.node.cluster.node import ClusterNode
 from angarium.node.cluster.services import OnChannel
 from angarium.node.config import NodeConfig
 from angarium.node.identity import take_up_identity
@@ -22,6 +28,7 @@ class Channel:
 
     def __init__(self) -> None:
         self.room = 2
+        self.bytes_max = 10_000
         self.begun = 0  # how often sessions began anew
         self.sent: list[int] = []  # destinations of the envelopes
         self.clock = Clock(Random(1))
@@ -44,12 +51,35 @@ class Channel:
         if message[0] == OnChannel.ANEW:
             self.begun += 1
             return
+        if len(message) > self.bytes_max:
+            raise MessageTooLong(f"message of {len(message)} bytes")
         assert len(self.sent) < self.room, "the channel has no room"
         self.sent.append(open_envelope(message[1:]).destination)
 
     def post(self, *destinations: int) -> None:
         for destination in destinations:
             self.front._send(Posted(GROUP, ToBus(SESSION, destination, frames.SessionEnded(True))), 0)
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+def test_what_is_passed_on_and_too_long_is_dropped_and_stops_nobody(blocked: bool) -> None:
+    channel = Channel()
+    channel.front.channel_blocked(GROUP, blocked)
+    rows = frames.MoveRows(GROUP, 2, "q", 1, 1, 0, 3, b"", False)
+    channel.front._send(Posted(GROUP, ToBus(ANYBODY, 7, rows, b"x" * 10_000)), 0)
+    channel.post(1)
+    channel.front.channel_blocked(GROUP, False)
+    assert channel.sent == [1]
+    with pytest.raises(MessageTooLong):  # nothing of a client is as long: if it is, somebody is to notice
+        channel.front._send(Posted(GROUP, ToBus(SESSION, 7, frames.Publish(1), b"x" * 10_000)), 0)
+
+
+def test_an_order_that_is_too_long_for_the_channel_is_asked_for_over_a_link() -> None:
+    class Node:
+        def _multicast(self, group: int, parts: list[bytes]) -> None:
+            raise MessageTooLong("message of 9,000,000 bytes")
+
+    ClusterNode._multicast_order(cast(ClusterNode, Node()), GROUP, [b"order"])
 
 
 def test_what_has_no_room_waits_though_nobody_has_said_so_yet() -> None:

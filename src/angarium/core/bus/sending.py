@@ -19,7 +19,7 @@ from angarium.core.bus.events import BusSettings, Message, Part
 from angarium.core.bus.pacing import Pace, RepairBudget
 from angarium.core.bus.repairing import Repairs
 from angarium.core.bus.voice import Voice
-from angarium.core.errors import LocalProtocolError, Unavailable
+from angarium.core.errors import MessageTooLong, Unavailable
 
 _STAMP_MASK = 0xFFFFFFFF
 _RTT_S_MAX = 10.0
@@ -80,7 +80,7 @@ class SendStream:
         size = gathered_bytes
         for length in lengths:
             if length > settings.message_bytes_max:
-                raise LocalProtocolError(
+                raise MessageTooLong(
                     f"channel {self._voice.channel}: message of {length:,} bytes exceeds message_bytes_max "
                     f"{settings.message_bytes_max:,}; send it in parts"
                 )

@@ -26,6 +26,7 @@ from angarium.core.destination.names import LIST_COUNT_MAX, Names
 from angarium.core.destination.options import NAMES as OPTION_NAMES
 from angarium.core.destination.options import options_of, with_options
 from angarium.core.destination.pending import (
+    TAKEN_OUT,
     PendingAdministration,
     PendingBrowse,
     PendingDead,
@@ -206,7 +207,7 @@ class Administration:
         self, asked: PendingAdministration, event: BatchesRead, destination: Destination | None, *, now: float
     ) -> list[Command]:
         """What a request asked the disk for."""
-        if destination is None and asked.destination in self._manager.moves.departures.gone:
+        if asked.destination == TAKEN_OUT:
             reason = "the destination is being moved to another replica group; ask again"
             return [ToSession(asked.session, Reply(asked.request, "moving", reason))]
         match asked:
@@ -227,8 +228,8 @@ class Administration:
 
     def _check_here(self, request: Request) -> None:
         name = request.arguments.get("name")
-        if isinstance(name, str) and self._manager.moves.is_away(name):
-            raise Rejected("moving", f"{name!r} is being moved to another replica group, or has just been; ask again")
+        if isinstance(name, str) and (away := self._manager.moves.why_away(name)) is not None:
+            raise Rejected(*away)
 
     def _named(self, request: Request) -> Destination:
         name = text(request, "name")

@@ -29,6 +29,10 @@ class Blocking:
         commands += self._block_all(code, reason) if reason else []
         return commands + [command for other in others for command in self._block_all(other, "")]
 
+    def of_writes(self) -> tuple[str, str] | None:
+        """Code and reason why nothing can be written; None: it can."""
+        return next(((code, self._reasons[code]) for code in WRITE_CODES if code in self._reasons), None)
+
     def keep_node_limits(self) -> list[Command]:
         limits = self._node_limits
         if not limits.is_set or not limits.has_changed():

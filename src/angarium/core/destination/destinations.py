@@ -5,6 +5,8 @@
 A destination is there at once, and whoever asks for it before its record is durable is answered then. What the bus
 brings for a destination is not known here (`message_manager.py`).
 """
+from dataclasses import replace
+
 import msgspec
 
 from angarium.core.destination.blocking import Blocking
@@ -15,6 +17,7 @@ from angarium.core.destination.events import Command, DestinationSettings, ToSes
 from angarium.core.destination.names import Known
 from angarium.core.destination.node_limits import NodeLimits
 from angarium.core.destination.pending import (
+    TAKEN_OUT,
     PendingAdministration,
     PendingDelayed,
     PendingRead,
@@ -158,6 +161,10 @@ class Destinations:
         pending = self._creations[destination.identity] = PendingWrite(created=destination.identity)
         return pending
 
+    def writes_blocked(self) -> tuple[str, str] | None:
+        """Code and reason why nothing can be written for now, but for what makes room."""
+        return self._blocking.of_writes()
+
     def is_stored(self, destination: Destination) -> bool:
         return destination.identity not in self._creations
 
@@ -186,6 +193,10 @@ class Destinations:
         consuming = [consumer.session for consumer in destination.consumers.values()]
         producing = [producer.session for producer in destination.producers.attached()]
         self._forget(destination)
+        # One of the same id may be opened before they are answered: it has not asked for anything.
+        for token, asked in self._reads.items():
+            if asked.destination == destination.identity and not isinstance(asked, PendingRows):
+                self._reads[token] = replace(asked, destination=TAKEN_OUT)
         return list(dict.fromkeys(session for session in (*consuming, *producing) if session is not None))
 
     def check_arrival(self, name: str) -> None:

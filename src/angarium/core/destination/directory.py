@@ -51,6 +51,7 @@ class Work:
     entries: list[Entry]  # one of these two lists has one item
     identities: list[int]
     watch: Watch | None = None  # whom the names are for; None: for everybody
+    is_created: bool = False  # the one name is of a destination that is new
     at: int = 0
 
     @property
@@ -121,8 +122,15 @@ class Directory:
             return
         if not destination.state.is_queue:
             destination.state.keep_until = now + self.settings.resume_grace_s
+        self._tell(destination, now, is_created=True)
+
+    def opened(self, destination: Destination, now: float) -> None:
+        """It was there before, here or in another group: who watches since then is told that it exists."""
+        self._tell(destination, now, is_created=False)
+
+    def _tell(self, destination: Destination, now: float, *, is_created: bool) -> None:
         if self._entries:
-            self._add(Work(list(self._entries.values()), [destination.identity]), now)
+            self._add(Work(list(self._entries.values()), [destination.identity], is_created=is_created), now)
 
     # -- matching ------------------------------------------------------------------------------------
 
@@ -179,7 +187,7 @@ class Directory:
                         found.setdefault((watch, destination.record.kind), []).append(destination.record.name)
         for (watch, kind), names in found.items():
             for at in range(0, len(names), NAMES_MAX):
-                commands.append(_found(watch, kind, names[at : at + NAMES_MAX], created=work.watch is None))
+                commands.append(_found(watch, kind, names[at : at + NAMES_MAX], created=work.is_created))
         return cost
 
 

@@ -95,7 +95,7 @@ class MessageManager(Destinations):
         be corrected in the store, and what follows."""
         destination = self._add(identity, record)
         corrections = take_up({identity: destination}, state, now=self.now)
-        self._directory.created(destination, self.now)
+        self._directory.opened(destination, self.now)
         return destination, corrections, self._restored(destination) + self._blocking.keep_node_limits()
 
     def _restored(self, destination: Destination) -> list[Command]:
@@ -150,7 +150,7 @@ class MessageManager(Destinations):
             case RowsRead(token):
                 asked = self._reads.pop(token)
                 assert isinstance(asked, PendingRows)
-                return self.moves.rows_read(asked, event, now)
+                return asked.then(event, now)
             case Placed(placement, epoch):
                 return self.moves.placed(placement, epoch, now)
             case WritesBlocked(reason, code):

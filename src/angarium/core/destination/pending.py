@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import msgspec
 
 from angarium.core.destination.consumer import Consumer
-from angarium.core.destination.events import Command, ToSession
+from angarium.core.destination.events import Command, RowsRead, ToSession
 from angarium.core.destination.log import Lane
 from angarium.core.destination.log_pages import LogWanted
 from angarium.core.destination.producers import Refusal
@@ -13,6 +13,8 @@ from angarium.core.destination.selecting import Keep
 from angarium.core.destination.subscription import Subscription
 from angarium.core.ranges import Range
 from angarium.core.wire.batch import Batch
+
+TAKEN_OUT = -1  # in place of an id: the destination was taken out of memory while it was being read
 
 
 class Arrival(msgspec.Struct, frozen=True):
@@ -73,11 +75,10 @@ class PendingDelayed:
 
 @dataclass(frozen=True, slots=True)
 class PendingRows:
-    """Of a destination that is moved."""
+    """Of a destination that is moved, and not in memory, or not only."""
 
     destination: int
-    name: str
-    move: int = 0  # its number: to be copied; 0: to be opened
+    then: Callable[[RowsRead, float], list[Command]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,15 @@
 """Destinations that leave a replica group: the source's side of a move.
 
-    WAITING --nothing stands in its way: taken out of memory, its sessions detached--> EMPTYING
-            --something does, for too long, or always----------------------------------> ENDING
+    WAITING --nothing stands in its way--> CHECKING --its records are whole--> WAITING, for a last look
+            --something does, for too long, or always, or a record is damaged-------------> ENDING
+            --nothing does, and it is checked: taken out of memory, its sessions detached--> EMPTYING
     EMPTYING --its last write is durable--> COPYING --the last row is durable in the target--> DECIDING
-                                                    --refused, or nobody answers-------------> ENDING
+             --it is not, for too long----> ENDING  --refused, nobody answers, damaged, or too large a row--> ENDING
     DECIDING: group services are asked to decide that it has moved, ENDING: that it has not; again and again
 
 From EMPTYING on nobody here knows the destination any more, so nothing can change its rows, and they are read from the
-disk. What became of it is seen in the placement alone (`moves.py`). A message manager that is started in the middle of
-this begins anew.
+disk. What became of it is seen in the placement alone (`moves.py`). If it is given up it is opened again once its last
+write is durable, so that nothing is missing. A message manager that is started in the middle of this begins anew.
 """
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,13 +19,15 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from angarium.core.bus.events import BusSettings
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import Command, DecideMove, ReadRows, RowsRead, ToSession
 from angarium.core.destination.pending import PendingRows, PendingWrite
 from angarium.core.groups.records import Move
 from angarium.core.ids import ANYBODY
+from angarium.core.moving.reading import RowsReading
 from angarium.core.moving.records import COPIED, arrival_delete
-from angarium.core.replication.ranges import pack_items
+from angarium.core.replication.ranges import Item, pack_items
 from angarium.core.storage import Table, key_of
 from angarium.core.wire import frames
 from angarium.core.wire.frames import MoveRefused, MoveRows, MoveTaken
@@ -32,11 +35,17 @@ from angarium.core.wire.frames import MoveRefused, MoveRows, MoveTaken
 if TYPE_CHECKING:
     from angarium.core.destination.message_manager import MessageManager
 
-CHUNK_BYTES = 256 << 10  # of rows in one message; one larger row still goes, alone
+CHUNK_BYTES = 256 << 10  # of rows in one message; one larger row goes alone, if the bus takes it
+# Of one row, packed or not: it goes over the bus to the target, and there again in an order, each time with an
+# envelope, the destination's name and its record.
+ROW_BYTES_MAX = BusSettings().message_bytes_max - (32 << 10)
+_ROW_BYTES = 16  # what a row takes beside key and value
 LOOK_S = 0.02  # how often is looked whether something still stands in the way
 WAIT_S_MAX = 30.0  # after so long it is given up
-AGAIN_S = 0.5  # what is not answered is said again
-PATIENCE_S = 15.0  # without any answer of the target: so long a destination may stand still at most
+STREAMS_S = 10.0  # so long senders of very large messages have to come back after a fail-over
+AGAIN_S = 0.5  # what is not answered is said again, after twice as long each time,
+AGAIN_S_MAX = 4.0  # up to this
+PATIENCE_S = 15.0  # after so long without an answer of the target, or of the own disk, the move is given up
 GONE_MAX = 10_000  # ids that are remembered so that late frames for them are not answered; past it the first is not
 _KEY_END = b"\xff" * 511  # above every key
 _TABLES = (*COPIED, Table.TRANSACTION)
@@ -44,6 +53,7 @@ _TABLES = (*COPIED, Table.TRANSACTION)
 
 class Step(Enum):
     WAITING = "waiting"
+    CHECKING = "checking"
     EMPTYING = "emptying"
     COPYING = "copying"
     DECIDING = "deciding"
@@ -56,7 +66,9 @@ class Departure:
     move: Move
     since: float  # something last happened
     step: Step = Step.WAITING
+    checked: int = 0  # its id, once its records have been found whole
     identity: int = 0  # once it is taken out
+    is_empty: bool = False  # all that was written of it is durable
     record: bytes = b""
     table: int = 0  # of _TABLES, that is being copied
     low: bytes = b""  # and from where on
@@ -65,6 +77,7 @@ class Departure:
     ended: tuple[str, str] = ("", "")  # code and reason
     then: Callable[[], list[Command]] | None = None  # once its last write is durable: it was given up before
     again_at: float = 0.0
+    again_s: float = AGAIN_S
     rows: int = 0  # copied so far, for people
     copied_bytes: int = 0
 
@@ -109,33 +122,59 @@ class Departures:
         destination = self._manager.find(departure.name)
         if destination is None:
             if self._is_expected(departure.name):
-                return []
+                reason = f"{departure.name!r} could not be opened in the group where it is"
+                return [] if now < departure.since + WAIT_S_MAX else self._end(departure, "moving", reason, now)
             return self._end(departure, "unknown-destination", f"there is no destination {departure.name!r}", now)
         if refusal := _refusal(destination):
             return self._end(departure, *refusal, now)
-        if hindrance := self._hindrance(destination):
+        if hindrance := self._hindrance(destination, now):
             return [] if now < departure.since + WAIT_S_MAX else self._end(departure, *hindrance, now)
+        if departure.checked != destination.identity:
+            return self._check(departure, destination.identity)
         return self._take_out(departure, destination, now)
 
-    def _hindrance(self, destination: Destination) -> tuple[str, str] | None:
+    def _hindrance(self, destination: Destination, now: float) -> tuple[str, str] | None:
         """Code and reason, of what may pass."""
         manager, identity, name = self._manager, destination.identity, destination.record.name
         if not manager.is_stored(destination):
             return "moving", f"{name!r} is not yet stored"
+        if blocked := manager.writes_blocked():
+            return blocked  # its last write would not become durable, and it would stand still
         for _, prepared in manager.transactions.participant:
             places = [place for place, *_ in (*prepared.publishes, *prepared.settles)]
             if identity in places:
                 return "in-transaction", f"{name!r} has a part of a transaction that another group decides; try later"
         if manager.streams.concern(identity):
             return "has-streams", f"{name!r} holds very large messages, or is sent one: settle them first"
+        found = manager.streams.unknown_since()
+        if found is not None and now < found + STREAMS_S:
+            # Afterwards a sender that comes back to the target is told that its stream is unknown, and begins anew.
+            return "has-streams", f"very large messages were being sent when this primary started, perhaps to {name!r}"
         return None
+
+    def _check(self, departure: Departure, identity: int) -> list[Command]:
+        """Read its small tables while it still serves: it has to be opened from them, here or at the target."""
+        departure.step = Step.CHECKING
+        reading = RowsReading(
+            self._manager, identity, lambda reading, now: self._checked(departure, identity, reading, now), keeps=False
+        )
+        return reading.begin()
+
+    def _checked(self, departure: Departure, identity: int, reading: RowsReading, now: float) -> list[Command]:
+        if self._found.get(departure.name) is not departure:
+            return []  # it was given up meanwhile
+        if damage := reading.damage(departure.name):
+            reason = f"{damage}: it stays where it is; the next primary of its group repairs what can be repaired"
+            return self._end(departure, "damaged", reason, now)
+        departure.step, departure.checked = Step.WAITING, identity
+        return self._look(departure, now)
 
     def _take_out(self, departure: Departure, destination: Destination, now: float) -> list[Command]:
         departure.identity = destination.identity
         departure.record = msgspec.msgpack.encode(
             replace(destination.record, first_identity=destination.state.log_identity)
         )
-        departure.step, departure.since = Step.EMPTYING, now
+        departure.step, departure.since, departure.again_at = Step.EMPTYING, now, now + PATIENCE_S
         self.gone[destination.identity] = None
         if len(self.gone) > GONE_MAX:
             del self.gone[next(iter(self.gone))]
@@ -147,11 +186,12 @@ class Departures:
         return [*told, self._manager.write([arrival_delete(departure.name)], pending)]
 
     def _emptied(self, departure: Departure, now: float) -> list[Command]:
-        if departure.step is not Step.EMPTYING:
-            return []
-        departure.step, departure.since = Step.COPYING, now
+        departure.is_empty = True
         if departure.then is not None:
             return departure.then()
+        if departure.step is not Step.EMPTYING:
+            return []  # it took too long
+        departure.step, departure.since, departure.again_at = Step.COPYING, now, now + AGAIN_S
         return self._read(departure)
 
     # -- copying -----------------------------------------------------------------------------------------
@@ -160,37 +200,46 @@ class Departures:
         table = _TABLES[departure.table]
         prefix, end = key_of(departure.identity), key_of(departure.identity + 1)
         low, high = (departure.low, _KEY_END) if table is Table.TRANSACTION else (prefix + departure.low, end)
-        token = self._manager.pending_read(PendingRows(departure.identity, departure.name, departure.move.number))
+        pending = PendingRows(departure.identity, lambda event, now: self._rows_read(departure, event, now))
+        token = self._manager.pending_read(pending)
         return [ReadRows(token, table, low, high, CHUNK_BYTES)]
 
-    def rows_read(self, event: RowsRead, name: str, number: int, now: float) -> list[Command]:
-        departure = self._found.get(name)
-        if departure is None or departure.move.number != number or departure.step is not Step.COPYING:
+    def _rows_read(self, departure: Departure, event: RowsRead, now: float) -> list[Command]:
+        name, number = departure.name, departure.move.number
+        if self._found.get(name) is not departure or departure.step is not Step.COPYING:
             return []
         table = _TABLES[departure.table]
         if event.damaged:
             reason = f"{name!r} has records that fail their checksum ({table.name}): it stays where it is"
             return self._end(departure, "damaged", reason, now)
         start = 0 if table is Table.TRANSACTION else 8
-        departure.low = event.rest[start:]
-        departure.table += not event.rest
+        found, rest = _portion(event)
+        departure.low = rest[start:]
+        departure.table += not rest
         is_last = departure.table == len(_TABLES)
-        if not event.items and not is_last and departure.sequence:
+        if not found and not is_last and departure.sequence:
             return self._read(departure)
-        items = [(key[start:], value) for key, value in event.items]
+        items = [(key[start:], value) for key, value in found]
+        payload = pack_items(items)
+        size_bytes = sum(len(key) + len(value) for key, value in items)
+        if max(size_bytes, len(payload)) > ROW_BYTES_MAX:
+            reason = f"{name!r} has a record of {size_bytes:,} bytes ({table.name}): one of more than {ROW_BYTES_MAX:,}"
+            return self._end(departure, "too-long", f"{reason} cannot be sent to another group", now)
         record = departure.record if departure.sequence == 0 else b""
         rows = MoveRows(
             departure.move.target, self._group, name, number, self.attempt, departure.sequence, table, record, is_last
         )
         departure.rows += len(items)
-        departure.copied_bytes += sum(len(key) + len(value) for key, value in items)
-        departure.sent = (rows, pack_items(items))
+        departure.copied_bytes += size_bytes
+        departure.sent = (rows, payload)
         departure.sequence += 1
+        departure.again_s = AGAIN_S
         return self._send(departure, now)
 
     def _send(self, departure: Departure, now: float) -> list[Command]:
         assert departure.sent is not None
-        departure.again_at = now + AGAIN_S
+        departure.again_at = now + departure.again_s
+        departure.again_s = min(2 * departure.again_s, AGAIN_S_MAX)
         return [ToSession(ANYBODY, *departure.sent)]
 
     def answered(self, message: MoveTaken | MoveRefused, now: float) -> list[Command]:
@@ -223,8 +272,7 @@ class Departures:
     # -- time --------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        times = (d.again_at for d in self._found.values() if d.step is not Step.EMPTYING)
-        return min(times, default=None)
+        return min((departure.again_at for departure in self._found.values()), default=None)
 
     def tick(self, now: float) -> list[Command]:
         due = [departure for departure in self._found.values() if now >= departure.again_at]
@@ -236,6 +284,9 @@ class Departures:
                 return self._look(departure, now)
             case Step.DECIDING | Step.ENDING:
                 return self._decide(departure, now)
+            case Step.EMPTYING if now >= departure.since + PATIENCE_S:
+                waits = f"what was sent to {departure.name!r} has not become durable in {PATIENCE_S:g} s"
+                return self._end(departure, *(self._manager.writes_blocked() or ("copies-behind", waits)), now)
             case Step.COPYING if now >= departure.since + PATIENCE_S:
                 reason = f"replica group number {departure.move.target} has taken nothing for {PATIENCE_S:g} s"
                 return self._end(departure, "no-primary", reason, now)
@@ -243,6 +294,17 @@ class Departures:
                 return self._send(departure, now)
         departure.again_at = now + AGAIN_S  # a disk is being waited for
         return []
+
+
+def _portion(event: RowsRead) -> tuple[list[Item], bytes]:
+    """What goes with one message, and from which key on something is left: the row that is too much goes with the
+    next."""
+    size_bytes = 0
+    for at, (key, value) in enumerate(event.items):
+        size_bytes += _ROW_BYTES + len(key) + len(value)
+        if at and size_bytes > CHUNK_BYTES:
+            return event.items[:at], key
+    return event.items, event.rest
 
 
 def _refusal(destination: Destination) -> tuple[str, str] | None:

@@ -7,32 +7,27 @@
                it is elsewhere, and we have it (we were down when that was decided) --> its rows are deleted
 
 To open is the same in all cases, and the same as at a start: the small tables of the destination are read and taken up.
+If a record of them is damaged it is not opened, for it would be without its log, or a subscription: whoever asks for it
+is told so, and the next primary repairs it at its start, or has a copy that is whole.
 Meanwhile whoever asks for it by name waits. A name that is elsewhere is not answered at all: the client manager that
 asks has not heard yet where it is, and asks again there when it does (`core/session`).
 
 A placement older than one by which something was opened here is not listened to.
 """
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from angarium.core.destination.events import Command, ReadRows, RowsRead, ToSession
-from angarium.core.destination.pending import PendingRows, PendingWrite
+from angarium.core.destination.events import Command, ToSession
+from angarium.core.destination.pending import PendingWrite
 from angarium.core.destination.records import DestinationRecord
-from angarium.core.destination.restoring import StoredState
 from angarium.core.groups.records import Placement
 from angarium.core.moving.arrivals import Arrivals
-from angarium.core.moving.departures import Departures, Step
-from angarium.core.moving.records import (
-    READ,
-    arrival_delete,
-    placed_put,
-    row_deletes,
-    stored_arrivals,
-    stored_version,
-)
+from angarium.core.moving.departures import Departures
+from angarium.core.moving.reading import RowsReading
+from angarium.core.moving.records import arrival_delete, placed_put, row_deletes, stored_arrivals, stored_version
 from angarium.core.report import Level, Report
 from angarium.core.storage import Operation, Put, Table, key_of
 from angarium.core.wire import frames
@@ -42,7 +37,6 @@ if TYPE_CHECKING:
 
 FRAMES = (frames.MoveRows, frames.MoveTaken, frames.MoveRefused)
 WAITING_MAX = 10_000  # sessions that ask for destinations that are on their way; past it one more is refused
-_READ_BYTES = 1 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -53,8 +47,7 @@ class Opening:
     identity: int
     record: DestinationRecord
     is_arrival: bool  # it becomes a destination of this group with this
-    state: StoredState = field(default_factory=StoredState)
-    table: int = 0  # of READ
+    damage: str = ""  # why it cannot be opened
 
 
 class Moves:
@@ -105,7 +98,7 @@ class Moves:
             told = Report(Level.INFO, "destination-stays", f"{name!r} stays in this replica group: {why}")
             record = msgspec.msgpack.decode(departure.record, type=DestinationRecord)
             opening = self._openings[name] = Opening(name, departure.identity, record, is_arrival=False)
-            if departure.step is Step.EMPTYING:  # not all that was written is to be read yet
+            if not departure.is_empty:  # not all that was written is to be read yet
                 departure.then = lambda: self._read_from_start(opening)
                 return [told]
             return [told, *self._read_from_start(opening)]
@@ -143,28 +136,18 @@ class Moves:
         return name in self._openings or name in self.arrivals
 
     def _read_from_start(self, opening: Opening) -> list[Command]:
-        return self._read(opening, key_of(opening.identity))
+        return RowsReading(self._manager, opening.identity, lambda reading, now: self._read(opening, reading)).begin()
 
-    def _read(self, opening: Opening, low: bytes) -> list[Command]:
-        token = self._manager.pending_read(PendingRows(opening.identity, opening.name))
-        return [ReadRows(token, READ[opening.table], low, key_of(opening.identity + 1), _READ_BYTES)]
-
-    def rows_read(self, asked: PendingRows, event: RowsRead, now: float) -> list[Command]:
-        if asked.move:
-            return self.departures.rows_read(event, asked.name, asked.move, now)
-        opening = self._openings.get(asked.name)
-        if opening is None or opening.identity != asked.destination:
+    def _read(self, opening: Opening, reading: RowsReading) -> list[Command]:
+        if self._openings.get(opening.name) is not opening:
             return []
-        records = _records(opening.state, READ[opening.table])
-        records.update(event.items)  # one that is damaged is left out: see node/loading.py what that means
-        if event.rest:
-            return self._read(opening, event.rest)
-        opening.table += 1
-        if opening.table < len(READ):
-            return self._read(opening, key_of(opening.identity))
-        return self._opened(opening, now)
+        if damage := reading.damage(opening.name):
+            opening.damage = f"{damage}: it is served again when another copy of its group becomes primary"
+            told: list[Command] = [Report(Level.ERROR, "destination-damaged", opening.damage)]
+            return told + [_refused(*waiting, "damaged", damage) for waiting in self._take_waiting(opening.name)]
+        return self._opened(opening, reading)
 
-    def _opened(self, opening: Opening, now: float) -> list[Command]:
+    def _opened(self, opening: Opening, reading: RowsReading) -> list[Command]:
         del self._openings[opening.name]
         self.departures.gone.pop(opening.identity, None)
         operations: list[Operation] = []
@@ -174,7 +157,7 @@ class Moves:
             self._version_min = self.placement.version
             put = Put(Table.DESTINATION, key_of(opening.identity), msgspec.msgpack.encode(opening.record))
             operations = [put, arrival_delete(opening.name), placed_put(self.placement.version)]
-        destination, corrections, commands = self._manager.open_stored(opening.identity, opening.record, opening.state)
+        destination, corrections, commands = self._manager.open_stored(opening.identity, opening.record, reading.state)
         if opening.is_arrival:
             pending = self._manager.creation(destination)
             commands.append(Report(Level.INFO, "destination-arrived", f"{opening.name!r} was moved to this group"))
@@ -193,17 +176,26 @@ class Moves:
             return True
         return self.placement.exceptions.get(name, self._group) != self._group and self._manager.find(name) is None
 
+    def why_away(self, name: str) -> tuple[str, str] | None:
+        """Code and reason, for whoever asks for something of it; None: it is here, or can be."""
+        if (opening := self._openings.get(name)) is not None and opening.damage:
+            return "damaged", opening.damage
+        if not self.is_away(name):
+            return None
+        return "moving", f"{name!r} is being moved to another replica group, or has just been; ask again"
+
     def locate(self, session: bytes, frame: frames.Locate) -> list[Command] | None:
         """None: it is here, or can be."""
         name = frame.name
         if not self.is_away(name):
             return None
+        if (opening := self._openings.get(name)) is not None and opening.damage:
+            return [_refused(session, frame, "damaged", opening.damage)]
         if not self.departures.is_out(name) and not self._is_expected(name):
             return []
         if len(self._waiting) >= WAITING_MAX:
             reason = f"{name!r} is being moved, and {WAITING_MAX:,} sessions wait for such destinations; try again"
-            kind = frame.destination_kind
-            return [ToSession(session, frames.Located(name, kind, 0, kind, "moving", reason, frame.existing))]
+            return [_refused(session, frame, "moving", reason)]
         self._waiting[session, f"{name} {frame.destination_kind} {frame.existing}"] = frame
         return []
 
@@ -244,10 +236,6 @@ class Moves:
             }  # fmt: skip
 
 
-def _records(state: StoredState, table: Table) -> dict[bytes, bytes]:
-    return {
-        Table.LOG: state.logs, Table.SUBSCRIPTION: state.subscriptions, Table.PAGE: state.pages,
-        Table.PRODUCER: state.producers, Table.ATTACHED: state.attached, Table.DEDUPLICATION: state.deduplication,
-        Table.LAST_VALUE: state.last_values, Table.STAGE_PART: state.stage_parts,
-        Table.STAGE_COMMIT: state.stage_commits,
-    }[table]  # fmt: skip
+def _refused(session: bytes, frame: frames.Locate, code: str, reason: str) -> ToSession:
+    kind = frame.destination_kind
+    return ToSession(session, frames.Located(frame.name, kind, 0, kind, code, reason, frame.existing))

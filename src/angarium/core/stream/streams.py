@@ -72,8 +72,12 @@ class Streams:
         return len(self._reading)
 
     def concern(self, destination: int) -> bool:
-        """Some message there holds one, or one is being sent there, or may be: whoever sent it was cut off."""
+        """Some message there holds one, or one is being sent there, perhaps by somebody who was cut off."""
         return self.table.has(destination) or self._writing.is_for(destination)
+
+    def unknown_since(self) -> float | None:
+        """Some were found at the start that may be for any destination, for all that is known; when that was."""
+        return self._writing.unknown_since()
 
     def deadline(self) -> float | None:
         return self._writing.deadline()

@@ -35,6 +35,7 @@ class Stream:
     last_bytes: int = 0  # length of the last fragment received
     is_ended: bool = False  # the last fragment has been received
     until: float = 0.0  # cut off: when it is deleted
+    since: float = 0.0  # cut off: when that was
 
     @property
     def bytes(self) -> int:
@@ -58,8 +59,13 @@ class WritingStreams:
         return len(self._streams)
 
     def is_for(self, destination: int) -> bool:
-        """Some stream is written for it; or may be, for all that is known."""
-        return any(stream.destination in (0, destination) for stream in self._streams.values())
+        """Some stream is written for it."""
+        return any(stream.destination == destination for stream in self._streams.values())
+
+    def unknown_since(self) -> float | None:
+        """There are streams that were found at the start, and for all that is known may be for any destination: when
+        the last of them was found."""
+        return max((stream.since for stream in self._streams.values() if not stream.destination), default=None)
 
     def deadline(self) -> float | None:
         for stream in self._cut.values():
@@ -251,7 +257,7 @@ class WritingStreams:
 
     def _cut_off(self, stream: Stream, now: float) -> None:
         self._detach(stream)
-        stream.until = now + self.settings.unfinished_keep_s
+        stream.since, stream.until = now, now + self.settings.unfinished_keep_s
         self._cut[stream.identity] = stream
 
     def _leave(self, stream: Stream) -> list[Command]:

@@ -44,14 +44,21 @@ class CommitNumbers:
 
     def learn(self, records: dict[bytes, bytes], now: float) -> list[Operation]:
         """What another replica group has committed, of which this one takes over a destination: whoever did not hear
-        the answer asks here. Numbers only ascend, so nothing is made untrue by that."""
+        the answer asks here. Numbers only ascend, so nothing is made untrue by that. Those of sessions that were not
+        known here count as the oldest, and none of this group's own is forgotten for them."""
         operations: list[Operation] = []
+        strangers: dict[bytes, int] = {}
         for session, value in records.items():
             number = int.from_bytes(value[:8], "big")
-            if number > self.last.get(session, 0):
-                self.last.pop(session, None)
+            if session not in self.last:
+                if len(self.last) + len(strangers) < self._sessions_max:
+                    strangers[session] = number
+            elif number > self.last[session]:
                 self.last[session] = number
                 operations += self._noted(session, now)
+        if strangers:
+            self.last = {**strangers, **self.last}
+            operations += [operation for session in strangers for operation in self._noted(session, 0.0)]
         return operations
 
     def forget(self, session: bytes) -> list[Operation]:

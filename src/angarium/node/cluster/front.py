@@ -14,7 +14,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from angarium.core.errors import MessageTooLong
 from angarium.core.groups.records import Placement
+from angarium.core.ids import ANYBODY
 from angarium.core.report import Report
 from angarium.core.session import events as cm
 from angarium.core.session.client_manager import ClientManager
@@ -56,6 +58,7 @@ class _Waiting:
     parts: list[bytes]
     connection: int
     size_bytes: int
+    is_passed_on: bool = False
 
 
 class FrontEnd:
@@ -181,7 +184,7 @@ class FrontEnd:
             if self._ways.is_blocked(group):
                 self._wait_for(group).extend(queue[sent:])
                 return
-            self._ways.multicast(group, waiting.parts)
+            self._multicast(group, waiting.parts, waiting.is_passed_on)
             self._handled(waiting)
 
     def _handled(self, waiting: _Waiting) -> None:
@@ -244,17 +247,29 @@ class FrontEnd:
             turn=self.manager.turn_of(command.session),
         )  # fmt: skip
         parts.insert(0, _ENVELOPE)
-        self._into_channel(posted.group, parts, connection)
+        self._into_channel(posted.group, parts, connection, is_passed_on=command.session == ANYBODY)
 
-    def _into_channel(self, group: int, parts: list[bytes], connection: int = 0) -> None:
+    def _multicast(self, group: int, parts: list[bytes], is_passed_on: bool) -> None:
+        """What clients send is bounded by `frame_bytes_max`. What one message manager has us pass on to another is not
+        ours, and must not stop this node: it is dropped, and whoever said it hears no answer."""
+        try:
+            self._ways.multicast(group, parts)
+        except MessageTooLong as error:
+            if not is_passed_on:
+                raise
+            _log.error("not-passed-on: between message managers: %s", error)
+
+    def _into_channel(
+        self, group: int, parts: list[bytes], connection: int = 0, *, is_passed_on: bool = False
+    ) -> None:
         waiting = self._blocked.get(group)
         if waiting is None:
             if not self._ways.is_blocked(group):
-                self._ways.multicast(group, parts)
+                self._multicast(group, parts, is_passed_on)
                 return
             waiting = self._wait_for(group)
         size_bytes = sum(map(len, parts))
-        waiting.append(_Waiting(parts, connection, size_bytes))
+        waiting.append(_Waiting(parts, connection, size_bytes, is_passed_on))
         if connection:
             self._holding.posted(connection, 1, size_bytes)
 

@@ -24,6 +24,7 @@ _DECIDE_S_MAX = 5.0
 _APPLIED_S_MAX = 2.0  # until a decision is known here
 _NAME = Parameter("name", "name of the queue or topic", required=True)
 _GROUP = Parameter("group", "name of a replica group", required=True)
+_TO = Parameter("group", "only if it is being moved to this one")
 
 
 class Moving:
@@ -73,6 +74,10 @@ class Moving:
         move = self._node.placement.moves.get(name)
         if move is None:
             raise Rejected("not-moving", f"{name!r} is not being moved")
+        names = {c.number: c.group for c in self._node.configurations.values()}
+        group, target = arguments.get("group") or "", names.get(move.target, "")
+        if group not in ("", target):
+            raise Rejected("not-moving", f"{name!r} is being moved to group {target!r}, not to {group!r}")
         await self._decided(MoveEnded(name, move.number, "cancelled", "the administrator has cancelled it"))
         return {"name": name, "number": move.number}
 
@@ -117,7 +122,7 @@ def register_moves(registry: Registry, moving: Moving) -> None:
     register = registry.register
     register(CommandSpec("cluster.move-destination", "move a destination to another replica group", Scope.CLUSTER,
                          (_NAME, _GROUP)), moving.begin)  # fmt: skip
-    register(CommandSpec("cluster.cancel-move", "leave a destination where it is", Scope.CLUSTER, (_NAME,)),
+    register(CommandSpec("cluster.cancel-move", "leave a destination where it is", Scope.CLUSTER, (_NAME, _TO)),
              moving.cancel)  # fmt: skip
     register(CommandSpec("cluster.moves", "destinations that are being moved, and those that were", Scope.CLUSTER),
              moving.moves)  # fmt: skip

@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 
 from angarium.core.bus import events as b
-from angarium.core.errors import Unavailable
+from angarium.core.errors import MessageTooLong, Unavailable
 from angarium.core.groups import changes as c
 from angarium.core.groups.configuration import GroupConfiguration, Replica
 from angarium.core.groups.decisions import GroupConfigured
@@ -345,10 +345,11 @@ class ClusterNode:
             self.bus.send(group, [parts])
 
     def _multicast_order(self, group: int, parts: list[bytes]) -> None:
-        """One that finds no room on the channel is lost, as on its way: backups notice, and ask for it over a link."""
+        """One that finds no room on the channel, or is too long for it, is lost, as on its way: backups notice, and ask
+        for it over a link, which takes longer ones."""
         try:
             self._multicast(group, parts)
-        except Unavailable as error:
+        except (Unavailable, MessageTooLong) as error:
             _log.warning("order-dropped: %s", error)
 
     def _pause(self, group: int, paused: bool) -> None:
