@@ -48,7 +48,7 @@ def scan_range(store: Store, command: ReadRange) -> tuple[bytes, list[Item]]:
 
 
 def read_rows(store: Store, command: ReadRows) -> RowsRead:
-    """Rows of a destination that is moved; nobody writes them meanwhile."""
+    """Rows of a destination that is moved; when they are copied, nobody writes them meanwhile."""
     found = store.scan(command.table, command.low, command.high, limit=_ITEMS_MAX, bytes_max=command.bytes_max)
     size_bytes = sum(len(item.value) if isinstance(item, interface.Item) else len(item.raw) for item in found)
     items = [(item.key, item.value) for item in found if isinstance(item, interface.Item)]
