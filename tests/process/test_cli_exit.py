@@ -35,6 +35,7 @@ CALLS: dict[str, tuple[list[str], int]] = {
     "cluster status": ([], 1),
     "cluster drain": (["n1"], 1),
     "cluster move-primary": (["a", "n1"], 1),
+    "cluster move-destination": (["described", "a"], 1),
     "cluster add-copy": (["a", "n1"], 1),
     "cluster remove-copy": (["a", "n1"], 1),
     "config check": ([], 0),
