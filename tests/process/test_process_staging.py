@@ -8,7 +8,7 @@ import pytest
 from angarium import blocking
 from angarium.client.staging import StagedPart
 from angarium.core.client.gathered import Gathered
-from angarium.core.errors import Rejected
+from angarium.core.errors import Rejected, Unavailable
 from tests.process.cluster_processes import running_cluster
 from tests.process.process_broker import Broker, running, until
 from tests.process.stage_proxy import Moment, StageProxy
@@ -81,12 +81,21 @@ def test_a_batch_is_published_once_when_the_broker_is_killed_inside_it(tmp_path:
             assert published(connection) == expected(3)
 
 
+def _is_created(connection: blocking.Connection) -> bool:
+    """A cluster that has just started, on a busy machine, may change its primary once more."""
+    try:
+        connection.request("destination.create", {"name": "q", "kind": "queue"})
+    except Unavailable:
+        return False
+    return True
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("moment", Moment)
 def test_a_batch_is_published_once_when_a_primary_is_lost_inside_it(tmp_path: Path, moment: Moment) -> None:
     """The way is over a client manager, which stays."""
     with running_cluster(tmp_path) as cluster, blocking.connect(cluster.addresses) as direct:
-        direct.request("destination.create", {"name": "q", "kind": "queue"})
+        until(lambda: _is_created(direct), "the queue is there")
         group = asyncio.run(cluster.group_of("q"))
         asyncio.run(cluster.until_in_sync(group, 3))
         primary = asyncio.run(cluster.primary_of(group))
