@@ -34,11 +34,7 @@ class MovingAttempt(SpanningAttempt):
 
 
 class MovingAudit(SpanningAudit):
-    def begin(self, session: bytes) -> Attempt:
-        attempt = MovingAttempt(b"t%d" % next(self._labels), session)
-        self._attempts[attempt.label] = self._current[session] = attempt
-        self._attempted.append(attempt)
-        return attempt
+    attempt_kind = MovingAttempt
 
     def committed(self, attempt: Attempt) -> None:
         assert isinstance(attempt, MovingAttempt)

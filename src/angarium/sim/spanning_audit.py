@@ -29,6 +29,8 @@ class SpanningAttempt(Attempt):
 
 
 class SpanningAudit(TransactionAudit):
+    attempt_kind: type[SpanningAttempt] = SpanningAttempt
+
     def __init__(
         self, messages: Messages, holdings: Holdings, queues: set[str], group_of_name: Callable[[str], int]
     ) -> None:
@@ -41,7 +43,7 @@ class SpanningAudit(TransactionAudit):
     # -- from applications ---------------------------------------------------------------------------
 
     def begin(self, session: bytes) -> Attempt:
-        attempt = SpanningAttempt(b"t%d" % next(self._labels), session)
+        attempt = self.attempt_kind(b"t%d" % next(self._labels), session)
         self._attempts[attempt.label] = self._current[session] = attempt
         self._attempted.append(attempt)
         return attempt

@@ -271,6 +271,15 @@ def held_back(world: World, kind: type[Read] | type[ReadDelayed]) -> list[Read |
     return slow
 
 
+def answer_late(world: World, slow: list[Read | ReadDelayed | ReadRows]) -> None:
+    """Before what was asked meanwhile, and before any write that follows."""
+    world.reads.extendleft(slow)
+    while world.complete_read():
+        pass
+    world.auto = True
+    world.run_disk()
+
+
 def given_up(pair: Pair) -> None:
     """Taken out, and opened again; of the disk's work only what belongs to that is done."""
     pair.begin()
@@ -297,11 +306,7 @@ def test_what_was_read_for_it_before_it_was_taken_out_is_not_told_to_its_success
     slow = held_back(pair.source, ReadDelayed)
     given_up(pair)
     pair.source.advance(0.1)
-    pair.source.reads.extendleft(slow)
-    while pair.source.complete_read():
-        pass
-    pair.source.auto = True
-    pair.source.run_disk()
+    answer_late(pair.source, slow)
     assert pair.source.consumer(found).bodies == [b"later"]
 
 
@@ -318,11 +323,7 @@ def test_what_is_staged_and_was_read_before_is_committed_once() -> None:
     slow = held_back(pair.source, ReadDelayed)
     given_up(pair)
     pair.source.advance(0.5)
-    pair.source.reads.extendleft(slow)
-    while pair.source.complete_read():
-        pass
-    pair.source.auto = True
-    pair.source.run_disk()
+    answer_late(pair.source, slow)
     pair.source.advance(3.0)
     assert pair.source.consumer(found).bodies == [b"a", b"b"]
 

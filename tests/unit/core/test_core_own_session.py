@@ -11,8 +11,8 @@ from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind
 from angarium.core.wire.packing import MessageColumns, pack
+from tests.unit.core.core_detached import fail_over
 from tests.unit.core.core_node import Client, Node
-from tests.unit.core.test_core_detached import fail_over
 
 TOPIC = DestinationKind.TOPIC
 
