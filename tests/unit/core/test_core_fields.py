@@ -1,5 +1,6 @@
 """Goal: what is decoded of a message for a selector is what the selector asks for, and never makes a difference.
 Method: random selectors and messages; everything decoded is the oracle."""
+from itertools import accumulate
 from random import Random
 
 import msgspec
@@ -9,7 +10,7 @@ from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.headers import joined, map_reader, read_map
 from angarium.core.selector.compiled import compile_selector
 from angarium.core.selector.parser import parse
-from angarium.core.wire.batch import Batch
+from angarium.core.wire.batch import Batch, Values
 from angarium.core.wire.packing import MessageColumns, pack
 from tests.unit.selector.selector_random import random_message, random_selector
 
@@ -52,16 +53,34 @@ def test_a_selector_sees_the_same_whatever_else_is_decoded(count: int) -> None:
             assert match(asked[index]) == match(asked[index]) == wanted[index]
 
 
-@pytest.mark.parametrize("spoilt", MALFORMED)
+def values_of(encoded: list[bytes], *, before: int = 0) -> Values:
+    return Values(b"".join(encoded), list(accumulate(map(len, encoded), initial=before)))
+
+
+@pytest.mark.parametrize("spoilt", [*MALFORMED, encode({"a": 1}) * 2])
 def test_what_is_not_a_map_has_nothing_and_spoils_no_other(spoilt: bytes) -> None:
     sound = encode({"a": 1, "b": 2})
     read = map_reader(frozenset({"a"}))
-    assert read([sound, spoilt, sound]) == [{"a": 1}, {}, {"a": 1}]
+    for before in (0, 7):  # they may lie behind others
+        assert read(values_of([sound, spoilt, sound], before=before)) == [{"a": 1}, {}, {"a": 1}]
+        assert read(values_of([sound, spoilt, b"", sound], before=before)) == [{"a": 1}, {}, {}, {"a": 1}]
     assert read_map(spoilt) == {}
 
 
+@pytest.mark.parametrize("field", ["properties", "headers"])
+def test_of_some_messages_the_same_is_read_as_of_each(field: str) -> None:
+    rows = [encode({"a": number, "type": f"t{number}"}) if number % 5 else b"" for number in range(40)]
+    columns = MessageColumns(properties=rows) if field == "properties" else MessageColumns(headers=rows)
+    batch = Batch.trusted(pack(bytes(16), 1, 7, [b"x"] * 40, columns))
+    read, part = map_reader(None), batch.properties_in if field == "properties" else batch.headers_in
+    for low, high in ((0, 40), (3, 4), (5, 6), (11, 14), (7, 33)):
+        values = part(low, high)
+        assert values is not None and read(values) == [read_map(each) for each in rows[low:high]]
+    assert Batch.trusted(pack(bytes(16), 1, 7, [b"x"])).headers_in(0, 1) is None
+
+
 def test_only_what_is_asked_for_is_read() -> None:
-    encoded = [encode({"a": 1, "b": 2, "c": 3})] * 20
+    encoded = values_of([encode({"a": 1, "b": 2, "c": 3})] * 20)
     assert map_reader(frozenset({"b", "x"}))(encoded) == [{"b": 2}] * 20
     assert map_reader(frozenset())(encoded) == [{}] * 20
     assert map_reader(None)(encoded) == [{"a": 1, "b": 2, "c": 3}] * 20

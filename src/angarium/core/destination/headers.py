@@ -1,16 +1,21 @@
 """The headers and properties of a message, as far as a broker has to read them."""
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
+from operator import sub
 from typing import Any, TypedDict
 
 import msgspec
 
 from angarium.core.malformed import MALFORMED
+from angarium.core.wire.batch import Values
 
-MapReader = Callable[[Sequence[bytes]], list[dict[str, Any]]]
+MapReader = Callable[[Values], list[dict[str, Any]]]
 Names = frozenset[str] | None  # of properties and header fields that somebody asks for; None: any
 
 _decode_map = msgspec.msgpack.Decoder(dict[str, Any]).decode
+_ARRAY = struct.Struct(">BI")  # how MessagePack begins an array
 _NAMES_MAX = 64  # with more than that, all are read
 _READERS_MAX = 1_024  # of different names, kept for the next batch: to make one takes as long as reading thirty maps
 
@@ -25,7 +30,8 @@ def read_map(encoded: bytes) -> dict[str, Any]:
 
 def map_reader(names: Names) -> MapReader:
     """As `read_map` for each, but of these names alone: to pass over the others takes a third of the time. What is
-    wrong with them nobody sees."""
+    wrong with them nobody sees. All are read in one go, which halves the time once more; so a map that a strange
+    client has torn, and put into two messages, may be seen in the first of them."""
     return _reader_of(None if names is None or len(names) > _NAMES_MAX else names)
 
 
@@ -38,16 +44,31 @@ def joined(names: Names, more: Names) -> Names:
 @lru_cache(maxsize=_READERS_MAX)
 def _reader_of(names: Names) -> MapReader:
     if names is not None and not names:
-        return lambda encoded: [{} for _ in encoded]
+        return lambda values: [{} for _ in values.offsets[1:]]
     shape: Any = dict[str, Any]
     if names is not None:
         shape = TypedDict("Wanted", dict.fromkeys(names, Any), total=False)  # type: ignore
     decode = msgspec.msgpack.Decoder(shape).decode
+    decode_all = msgspec.msgpack.Decoder(list[shape]).decode
 
-    def read(encoded: Sequence[bytes]) -> list[dict[str, Any]]:
+    def one(encoded: bytes) -> dict[str, Any]:
         try:
-            return [decode(each) if each else {} for each in encoded]
+            found: dict[str, Any] = decode(encoded) if encoded else {}
         except MALFORMED:
-            return [found for each in encoded for found in read([each])] if len(encoded) > 1 else [{}]
+            return {}
+        return found
+
+    def read(values: Values) -> list[dict[str, Any]]:
+        data, offsets = values
+        count = len(offsets) - 1
+        if 0 not in map(sub, offsets[1:], offsets):  # each has something
+            try:
+                found: list[dict[str, Any]] = decode_all(_ARRAY.pack(0xDD, count) + data)
+            except MALFORMED:
+                pass  # one of them is no map
+            else:
+                return found
+        first = offsets[0]
+        return [one(data[low - first : high - first]) for low, high in pairwise(offsets)]
 
     return read

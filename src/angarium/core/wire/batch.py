@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from operator import itemgetter
+from typing import NamedTuple
 
 from angarium.core.checksum import crc32
 from angarium.core.errors import RemoteProtocolError
@@ -36,6 +37,13 @@ from angarium.core.wire.layout import (
 from angarium.core.wire.packing import seal
 
 _PAIR = struct.Struct("<ii")
+
+
+class Values(NamedTuple):
+    """What some messages have in a column, one behind the other; counted from offsets[0]."""
+
+    data: bytes
+    offsets: list[int]  # one more than there are messages
 
 
 class Batch:
@@ -148,6 +156,12 @@ class Batch:
     def properties_of(self, index: int) -> bytes:
         """The properties of one message: a MessagePack map, or nothing."""
         return self._value(PROPERTIES, index)
+
+    def headers_in(self, low: int, high: int) -> Values | None:
+        return self._values(HEADERS, low, high)
+
+    def properties_in(self, low: int, high: int) -> Values | None:
+        return self._values(PROPERTIES, low, high)
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -264,6 +278,14 @@ class Batch:
         values_at = start + 4 * (self.count + 1)
         low, high = _PAIR.unpack_from(self.data, start + 4 * index)
         return self.data[values_at + low : values_at + high]
+
+    def _values(self, flag: int, low: int, high: int) -> Values | None:
+        span = self._column_spans().get(flag)
+        if span is None:
+            return None
+        values_at = span[0] + 4 * (self.count + 1)
+        offsets = memoryview(self.data)[span[0] + 4 * low : span[0] + 4 * (high + 1)].cast("i").tolist()
+        return Values(self.data[values_at + offsets[0] : values_at + offsets[-1]], offsets)
 
     def _check_columns(self) -> None:
         if not self.columns:
