@@ -5,7 +5,7 @@
 
 A refusal raises `Rejected` with the broker's code; an answer that we cannot read raises RemoteProtocolError.
 """
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -95,9 +95,14 @@ class Administration:
     async def status(self) -> NodeStatus:
         return await self._ask("node.status", {}, NodeStatus)
 
-    async def page(self, name: str, *, place: int = 0, count: int = PAGE_COUNT, selector: str = "") -> Page:
-        """Up to `count` messages from `place` on, without taking them. An empty page need not be the last."""
+    async def page(
+        self, name: str, *, place: int = 0, count: int = PAGE_COUNT, selector: str = "", ends: Sequence[int] = ()
+    ) -> Page:
+        """Up to `count` messages from `place` on, without taking them, up to the `ends` of an earlier page if there are
+        any. An empty page need not be the last."""
         arguments: dict[str, Any] = {"name": name, "place": place, "count": count, "bytes_max": PAGE_BYTES}
+        if ends:
+            arguments["ends"] = list(ends)
         if selector:
             arguments["selector"] = selector
         return await read_page(self._connection, "destination.browse", arguments, count=count)
@@ -106,8 +111,8 @@ class Administration:
         self, name: str, *, position: int | None = None, count: int, selector: str = ""
     ) -> AsyncIterator[BrowsedMessage]:
         """Up to `count` messages in the order in which they would be received, those that the selector is true of; with
-        `position`, from the message there on. What arrives behind the last one while browsing is not followed. Of a
-        `_DMQ` in several replica groups, those of one after the other."""
+        `position`, from the message there on. What arrives while browsing is not shown. Of a `_DMQ` in several replica
+        groups, those of one after the other."""
         place = 0 if position is None else place_of(position)
         for part in await names_of(self._connection, name):
             try:
@@ -119,10 +124,11 @@ class Administration:
                     raise
 
     async def _browse(self, name: str, place: int, count: int, selector: str) -> AsyncIterator[BrowsedMessage]:
-        end: int | None = None
-        while count > 0 and (end is None or place < end):
-            page = await self.page(name, place=place, count=min(count, PAGE_COUNT), selector=selector)
-            end = page.end if end is None else end
+        first: Page | None = None
+        while count > 0 and (first is None or place < first.end):
+            ends = [] if first is None else first.ends
+            page = await self.page(name, place=place, count=min(count, PAGE_COUNT), selector=selector, ends=ends)
+            first = first or page
             for message in page.messages:
                 yield message
             count -= len(page.messages)
@@ -157,7 +163,7 @@ async def read_page(connection: Requests, command: str, arguments: dict[str, Any
     # A page that is full ends in the middle of what was read: go on after its last message.
     full = len(messages) >= count
     following = place_of(messages[-1].position) + 1 if full and messages else described.next
-    return Page(messages=messages, next=following, end=described.end)
+    return Page(messages=messages, next=following, end=described.end, ends=described.ends)
 
 
 def _messages(parts: list[Part], payload: bytes) -> list[BrowsedMessage]:

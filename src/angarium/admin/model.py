@@ -111,6 +111,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[BrowsedMessage]
     next: int  # place where the next page starts
     end: int  # place after the last message when the page was read
+    ends: list[int] = []  # the same of each priority: whoever names them is shown no more than that
 
     @property
     def is_last(self) -> bool:
@@ -129,6 +130,7 @@ class BrowseAnswer(msgspec.Struct, frozen=True):
     parts: list[Part]
     next: int
     end: int
+    ends: list[int] = []
 
 
 class Purged(msgspec.Struct, frozen=True):

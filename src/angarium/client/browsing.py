@@ -2,9 +2,8 @@
 
 They are asked for in pages, one at a time, each up to `PAGE_MESSAGES` and `PAGE_BYTES`. Reading changes nothing, so a
 page whose answer was lost is asked for again. They come in the order in which they would be received: the most urgent
-priority first, within a priority in order. A browser ends where the queue ended when it began. What arrives meanwhile
-is shown only if it belongs before that end and behind what was shown: with another message of a less urgent priority
-still to come. What is taken meanwhile may still be shown, what is not yet due is not.
+priority first, within a priority in order. A browser ends where the queue ended when it began: what arrives meanwhile,
+of whatever priority, is not shown. What is taken meanwhile may still be shown, what is not yet due is not.
 
 A `Message` that was browsed is read like any other, and cannot be settled: it is nobody's.
 """
@@ -20,7 +19,6 @@ from angarium.client.message import Delivery, Message
 from angarium.client.stream_reading import IncomingStream
 from angarium.core.errors import LocalProtocolError, RemoteProtocolError
 from angarium.core.wire.batch import Batch
-from angarium.core.wire.lanes import place_of
 
 if TYPE_CHECKING:
     from angarium.client.consumer import Consumer
@@ -40,6 +38,7 @@ class _Page(msgspec.Struct, frozen=True):
     parts: Sequence[_Part]
     next: int
     end: int
+    ends: Sequence[int] = ()
 
 
 class Browser:
@@ -57,6 +56,7 @@ class Browser:
         self._ready: deque[Message] = deque()
         self._place = 0
         self._end: int | None = None  # the place where the queue ended when the first page was read
+        self._ends: Sequence[int] = ()  # and where each priority did
         self._asking = asyncio.Lock()  # several tasks may share it
 
     def __aiter__(self) -> Self:
@@ -88,17 +88,19 @@ class Browser:
         }  # fmt: skip
         if self._selector:
             arguments["selector"] = self._selector
+        if self._ends:
+            arguments["ends"] = self._ends
         answer = await asked(self._request, "destination.browse", arguments)
         try:
             page = msgspec.convert(answer.result, _Page)
         except msgspec.ValidationError as error:
             raise RemoteProtocolError("bad-reply", f"browsing '{self.destination}': {error}") from None
-        end = page.end if self._end is None else self._end
-        if page.next <= self._place < end:
+        if self._end is None:
+            self._end, self._ends = page.end, page.ends
+        if page.next <= self._place < self._end:
             raise RemoteProtocolError("bad-reply", f"browsing '{self.destination}' stays at place {page.next}")
-        messages = self._messages(page.parts, answer.payload)
-        self._ready.extend(message for message in messages if place_of(message.position) < end)
-        self._place, self._end = page.next, end
+        self._ready.extend(self._messages(page.parts, answer.payload))
+        self._place = page.next
 
     def _messages(self, parts: Sequence[_Part], payload: bytes) -> list[Message]:
         messages: list[Message] = []

@@ -45,8 +45,9 @@ def _browsed(log: "Log", arguments: dict[str, Any]) -> tuple[Any, bytes]:
     """A page of what nobody has settled; with a selector, of what has a body that begins with it."""
     position, left = max(0, arguments["place"] - place_of(0)), arguments["count"]
     parts, payload = [], b""
+    ends = arguments.get("ends", [place_of(log.end)])
     for first, batch in log.batches:
-        for at in range(max(position, first), first + batch.count):
+        for at in range(max(position, first), min(first + batch.count, ends[-1] - place_of(0))):
             if not left:
                 break
             position, body = at + 1, batch.body(at - first)
@@ -56,4 +57,4 @@ def _browsed(log: "Log", arguments: dict[str, Any]) -> tuple[Any, bytes]:
                 parts.append({"position": at, "count": 1, "bytes": len(part.data)})
                 payload += part.data
                 left -= 1
-    return {"parts": parts, "next": place_of(position), "end": place_of(log.end)}, payload
+    return {"parts": parts, "next": place_of(position), "ends": ends, "end": ends[-1]}, payload

@@ -54,20 +54,19 @@ def test_what_arrives_while_browsing_is_not_followed(run: Runner, monkeypatch: p
     with_session(run, scenario)
 
 
-def test_the_most_urgent_are_shown_first_and_nothing_behind_the_end() -> None:
-    """Pages as a broker has them: priority 9, then 4; what came behind the end after the first page is left out."""
+def test_where_it_began_a_browser_ends() -> None:
+    """Pages as a broker has them: priority 9, then 4. With each it names the ends that the first has told."""
     urgent, usual = 5 << LANE_BITS, 0
-    end = place_of(usual + 2)
-    pages = {0: (urgent, 2), 2: (usual, 3)}
-    asked: list[int] = []
+    ends = [place_of(urgent + 2), place_of(usual + 2)]
+    pages = {0: (urgent, 2), 2: (usual, 2)}
+    asked: list[dict[str, Any]] = []
 
     async def request(command: str, arguments: dict[str, Any]) -> Answer:
-        asked.append(arguments["place"])
+        asked.append(arguments)
         position, count = pages[arguments["place"]]
         data = pack(bytes(16), 1, 0, [b"%d" % n for n in range(count)])
         part = {"position": position, "count": count, "bytes": len(data)}
-        told = end if len(asked) == 1 else end + 1
-        result = {"parts": [part], "next": place_of(position + count), "end": told}
+        result = {"parts": [part], "next": place_of(position + count), "ends": ends, "end": ends[-1]}
         return Answer(result, data)
 
     async def look() -> list[int]:
@@ -75,7 +74,7 @@ def test_the_most_urgent_are_shown_first_and_nothing_behind_the_end() -> None:
         return [message.position async for message in browser]
 
     assert asyncio.run(look()) == [urgent, urgent + 1, usual, usual + 1]
-    assert asked == [0, 2]
+    assert [(page["place"], page.get("ends")) for page in asked] == [(0, None), (2, ends)]
 
 
 def test_what_was_only_looked_at_cannot_be_settled_in_any_mode(run: Runner) -> None:

@@ -153,7 +153,7 @@ def test_what_cannot_be_meant_is_refused_and_changes_nothing(arguments: dict[str
 
 def test_without_a_dead_message_queue_there_is_nothing_to_do() -> None:
     world = World()
-    assert ask(world, "dmq.list") == {"parts": [], "next": 0, "end": 0}
+    assert ask(world, "dmq.list") == {"parts": [], "next": 0, "ends": [], "end": 0}
     assert ask(world, "dmq.redrive") == {"moved": 0, "held": 0, "staying": [], "next": 0, "end": 0}
     assert world.manager.destinations == {}
 

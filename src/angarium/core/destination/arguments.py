@@ -20,6 +20,14 @@ def number(request: Request, key: str, default: int) -> int:
     return value
 
 
+def numbers(request: Request, key: str, *, count_max: int) -> list[int]:
+    value = request.arguments.get(key, [])
+    if not isinstance(value, list) or len(value) > count_max or not all(type(item) is int for item in value):
+        reason = f"{request.command} needs {key!r} as a list of at most {count_max:,} whole numbers"
+        raise Rejected("bad-argument", reason)
+    return value
+
+
 def texts(request: Request, key: str, *, count_max: int) -> list[str]:
     value = request.arguments.get(key, [])
     if not isinstance(value, list) or len(value) > count_max or not all(isinstance(item, str) for item in value):

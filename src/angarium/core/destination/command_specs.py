@@ -64,7 +64,7 @@ SPECS = {
         _spec("destination.purge", "take all its messages off", _NAME, _GROUP),
         _spec(
             "destination.browse", "messages, without taking them: a page", _NAME, _PLACE, _COUNT, _BYTES_MAX,
-            _SELECTOR, _GROUP,
+            _SELECTOR, Parameter("ends", "no further than these, of an earlier page", Kind.ANY), _GROUP,
         ),
         _spec("destination.explain", "why messages are not being delivered", _NAME, _GROUP),
         _spec(

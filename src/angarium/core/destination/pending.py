@@ -89,6 +89,7 @@ class PendingBrowse:
     wanted: int  # messages
     position: int
     end: int
+    ends: list[int]  # places, where each lane ended for whoever browses
     keep: Keep | None = None  # None: all
 
 

@@ -119,7 +119,8 @@ class DeadMessages:
         if request.command == "dmq.list" and queue is not None:
             return [browsing.browse(queue, session, request, keep, self._manager.pending_read)]
         if request.command == "dmq.list":  # nothing has died yet
-            return [done(session, request, {"parts": [], "next": max(0, number(request, "place", 0)), "end": 0})]
+            nothing = {"parts": [], "next": max(0, number(request, "place", 0)), "ends": [], "end": 0}
+            return [done(session, request, nothing)]
         if queue is None or position >= queue.log.lanes[0].readable or count <= 0:
             end = 0 if queue is None else queue.log.lanes[0].readable
             nothing = _Result().answer(request.command)

@@ -18,5 +18,10 @@ def priority_of(position: int) -> int:
     return ((position >> LANE_BITS) + PRIORITY_DEFAULT) % (PRIORITY_MAX + 1)
 
 
+def urgency_of(place: int) -> int:
+    """0 of the most urgent."""
+    return place >> LANE_BITS
+
+
 def place_of(position: int) -> int:
     return ((PRIORITY_MAX - priority_of(position)) << LANE_BITS) | (position & _OFFSET)
