@@ -2,6 +2,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from typing import Any
 
 import angarium
 from angarium.cli.local_cluster import LocalCluster, LocalNode
+from tests.process.cli_node import environment
 from tests.process.process_broker import MIB, WAIT_S, free_port
 
 _SMALL: Mapping[str, Mapping[str, object]] = {
@@ -93,6 +96,14 @@ class Cluster:
 
     def log(self, name: str) -> str:
         return (self._nodes[name].config.parent / "log").read_text(errors="replace")
+
+
+def command(cluster: Cluster, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """`angarium` with these arguments, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "angarium.cli.main", *arguments, "--address", ",".join(cluster.addresses)],
+        capture_output=True, text=True, timeout=WAIT_S, env=environment(),
+    )  # fmt: skip
 
 
 @contextmanager

@@ -38,6 +38,7 @@ CALLS: dict[str, tuple[list[str], int]] = {
     "cluster move-destination": (["described", "a"], 1),
     "cluster add-copy": (["a", "n1"], 1),
     "cluster remove-copy": (["a", "n1"], 1),
+    "cluster set-voters": (["n1"], 1),
     "config check": ([], 0),
     "config show": ([], 0),
     "config get": ([], 0),

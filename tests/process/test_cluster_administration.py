@@ -5,26 +5,16 @@ import asyncio
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import angarium
 from angarium.admin.commands import Commands, Composite
-from tests.process.cli_node import environment
-from tests.process.cluster_processes import Cluster, running_cluster
+from tests.process.cluster_processes import Cluster, command, running_cluster
 from tests.process.process_broker import WAIT_S, until_async
 
 GRACE = "destination.resume_grace_s"
-
-
-def command(cluster: Cluster, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "angarium.cli.main", *arguments, "--address", ",".join(cluster.addresses)],
-        capture_output=True, text=True, timeout=WAIT_S, env=environment(),
-    )  # fmt: skip
 
 
 async def run(cluster: Cluster, name: str, arguments: dict[str, Any] | None = None) -> Composite:

@@ -227,6 +227,22 @@ def test_voters_are_replaced_one_by_one() -> None:
     assert {voter.node for voter in world.latest().voters} == {"v1", "v2", "s0"}
 
 
+def test_there_are_never_fewer_voters_while_others_take_their_places() -> None:
+    """All of them: whoever goes is kept until somebody has come."""
+    world = quiet(Shape(voters=3, spares=3, members=1))
+    number = world.nodes["m0"].request(d.VotersWanted(("v0", "v1", "v2"), ("s0", "s1", "s2")))
+    wait(world, lambda: number in world.nodes["m0"].answers, 1.0)
+    counts = {3}
+
+    def is_over() -> bool:
+        counts.add(len(world.latest().voters))
+        return world.unsettled() == ""
+
+    wait(world, is_over, 8.0)
+    assert {voter.node for voter in world.latest().voters} == {"s0", "s1", "s2"}
+    assert counts == {3, 4}
+
+
 def test_a_voter_that_was_removed_while_it_was_away_hears_of_it() -> None:
     """Nobody sends it the log any more, and by its own log it is still a voter."""
     world = quiet()

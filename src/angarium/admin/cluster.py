@@ -95,6 +95,8 @@ class Cluster:
     async def remove_copy(self, group: str, node: str) -> None:
         await self._connection.request("cluster.remove-copy", {"group": group, "node": node})
 
+    async def set_voters(self, nodes: list[str]) -> None:
+        await self._connection.request("cluster.set-voters", {"nodes": nodes})
 
     async def move_destination(self, name: str, group: str) -> "MoveAsked":
         answer = await self._connection.request("cluster.move-destination", {"name": name, "group": group})
@@ -190,6 +192,16 @@ def removed(status: ClusterStatus, group: str, node: str) -> Progress:
     if found is not None and node not in found.members:
         return Progress(True, f"node {node} holds no copy of group {group!r} any more: {_count(found)}")
     return Progress(False, f"node {node} still holds a copy of group {group!r}")
+
+
+def voting(status: ClusterStatus, nodes: list[str]) -> Progress:
+    """Exactly these vote."""
+    if set(status.voters) == set(nodes):
+        return Progress(True, f"{', '.join(nodes)} decide now")
+    missing = [name for name in nodes if name not in status.voters]
+    silent = [name for name in missing if not any(each.name == name and each.answers for each in status.nodes)]
+    waits = f"; {', '.join(silent)} cannot be reached" if silent else ""
+    return Progress(False, f"{', '.join(status.voters)} decide, {', '.join(nodes)} are to{waits}")
 
 
 def destination_moved(moves: Moves, asked: MoveAsked) -> Progress:

@@ -1,5 +1,5 @@
-"""`cluster drain`, `move-primary`, `move-destination`, `add-copy` and `remove-copy`: done when they end with 0, or they
-say why not."""
+"""`cluster drain`, `move-primary`, `move-destination`, `add-copy`, `remove-copy` and `set-voters`: done when they end
+with 0, or they say why not."""
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
@@ -17,6 +17,7 @@ from angarium.admin.cluster import (
     drained,
     moved,
     removed,
+    voting,
     what_removal_costs,
 )
 from angarium.cli import failure, options, output
@@ -93,6 +94,25 @@ def remove_copy(
     return _change(
         broker, timeout, lambda cluster: cluster.remove_copy(group, name), lambda status: removed(status, group, name)
     )
+
+
+def set_voters(
+    nodes: Annotated[list[str], typer.Argument(metavar="NODE...", help="One, three or five nodes.")],
+    address: options.Address = [],  # noqa: B006
+    wait: options.Wait = 0.0,
+    timeout: Timeout = 60.0,
+    yes: options.Yes = False,
+) -> int:
+    """Have these nodes decide everything, and no others; ends when they do. Everything goes on meanwhile.
+
+    Replaces a voter that is lost for good, or adds some. A majority of those that vote now has to be there.
+    """
+    broker = options.Broker(address, wait)
+    before = ask_cluster(broker, lambda cluster: cluster.status()).voters
+    if len(nodes) < len(before):
+        failure.say(f"warning: {len(before)} nodes vote now; with {len(nodes)} fewer can be lost")
+        options.confirm(f"Have only {', '.join(nodes)} vote?", yes)
+    return _change(broker, timeout, lambda cluster: cluster.set_voters(nodes), lambda status: voting(status, nodes))
 
 
 def move_destination(

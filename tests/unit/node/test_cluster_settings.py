@@ -78,6 +78,26 @@ def test_mistakes_in_several_buses_are_named(change: dict[str, object], named: s
         replace(ON_TWO, **change)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"seeds": ("cm1",)}, r"cluster\.seeds 'cm1': use NAME=HOST:PORT"),
+        ({"seeds": ("cm1=h:1", "cm1=h:2")}, "each name once"),
+        ({"named_groups": ("night", "night")}, "each once"),
+        ({"named_groups": ("",)}, "1 to 255 characters"),
+        ({"named_groups": tuple(f"group{n}" for n in range(101))}, "at most 100"),
+    ],
+)
+def test_mistakes_in_seeds_and_named_groups_are_named(change: dict[str, object], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        replace(GOOD, **change)  # type: ignore[arg-type]
+
+
+def test_seeds_and_named_groups_may_differ_from_node_to_node() -> None:
+    other = replace(GOOD, seeds=("cm1=h:1",), named_groups=("night",))
+    assert essential_digest(other) == essential_digest(GOOD)
+
+
 def test_several_mistakes_in_buses_are_told_at_once_and_each_once() -> None:
     with pytest.raises(ConfigError) as refused:
         replace(ON_TWO, bus="239.1.1.1:1", bus_addresses=("green=239.1.1.1:1",), bus_interfaces=("eth1",))

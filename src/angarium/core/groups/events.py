@@ -136,6 +136,12 @@ class RequestAnswered(msgspec.Struct, frozen=True):
     index: int  # of the decision; this node may hear of it a little later
 
 
+class SeekNode(msgspec.Struct, frozen=True):
+    """Somebody who may have to be asked is there: have a link to it, if there is none."""
+
+    address: str
+
+
 class LeaderChanged(msgspec.Struct, frozen=True):
     """As far as this node knows; empty: none. For people: nothing may be decided by it."""
 
@@ -155,6 +161,7 @@ class StopNode(msgspec.Struct, frozen=True):
 
 
 Command = (
-    SendMessage | Persist | ToReplica | RequestAnswered | LeaderChanged | Left | StopNode | Report | ViewChanged
-    | NamedGroupChanged | ReplicaGroupChanged | PlacementChanged | SettingsChanged | VotersChanged | EssentialChanged
+    SendMessage | Persist | ToReplica | RequestAnswered | SeekNode | LeaderChanged | Left | StopNode | Report
+    | ViewChanged | NamedGroupChanged | ReplicaGroupChanged | PlacementChanged | SettingsChanged | VotersChanged
+    | EssentialChanged
 )  # fmt: skip

@@ -5,7 +5,8 @@
                                              voter --FeedPart(snapshot)-->    to a node that is far behind
 
 The node's heartbeat says how far it is, so a lost message is noticed by the next one. Parts of a snapshot are asked for
-one by one.
+one by one. All that a node knows as voters may have been replaced while it was away: one that votes no more names
+those who do, and where they are.
 """
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from angarium.core.groups.outbox import Outbox
 from angarium.core.groups.raft import SNAPSHOT_BYTES_MAX, Raft
 from angarium.core.groups.records import State, decode_state
 from angarium.core.groups.settings import GroupSettings
+
+TOLD_MAX = 16  # voters that a neighbour may name
 
 
 @dataclass(slots=True)
@@ -28,8 +31,11 @@ class Subscriber:
 class Feeder:
     """A voter's side."""
 
-    def __init__(self, raft: Raft, outbox: Outbox, settings: GroupSettings) -> None:
+    def __init__(
+        self, raft: Raft, outbox: Outbox, settings: GroupSettings, voters: Callable[[], tuple[tuple[str, str], ...]]
+    ) -> None:
         self._raft = raft
+        self._voters = voters  # as this node knows them, with their addresses
         self._outbox = outbox
         self._settings = settings
         self._subscribers: dict[str, Subscriber] = {}
@@ -44,7 +50,8 @@ class Feeder:
         subscriber = self._subscribers.get(beat.node)
         is_full = subscriber is None and len(self._subscribers) >= self._settings.subscribers_max
         leader = "" if raft.leader is None else raft.leader.node
-        self._outbox.send(beat.node, p.Beat(leader, raft.term, raft.commit, is_full or not raft.is_voter))
+        voters = () if raft.is_voter else self._voters()
+        self._outbox.send(beat.node, p.Beat(leader, raft.term, raft.commit, is_full or not raft.is_voter, voters))
         if is_full or not raft.is_voter:
             return
         if subscriber is None or subscriber.incarnation != beat.incarnation:
@@ -105,6 +112,7 @@ class Subscription:
         self._settings = settings
         self._turn = int(jitter() * 1_000)  # spreads the nodes over the voters
         self._voters = seeds
+        self._told: tuple[str, ...] = ()  # who votes, as one says that does not any more
         self._jitter = jitter
         self.voter = ""  # whom we take it from
         self._heard_at = 0.0
@@ -138,7 +146,7 @@ class Subscription:
         settings = self._settings
         is_silent = now - self._heard_at > settings.suspect_after_s
         if not self.voter or is_silent or now - self._led_at > 2 * settings.election_s:
-            others = [name for name in self._voters if name != self._me]
+            others = [name for name in dict.fromkeys((*self._voters, *self._told)) if name != self._me]
             if not others:
                 self._contact_at = now + settings.beacon_s_max
                 return False
@@ -162,6 +170,7 @@ class Subscription:
             return
         if beat.is_full:
             self.voter = ""
+            self._told = tuple(name for name, _ in beat.voters[:TOLD_MAX])
             return
         self._heard_at = now
         if beat.leader:

@@ -9,8 +9,9 @@ order. There is no view, no primary and no setting that a majority of the voters
 
 The driver delivers `Started` first, performs commands in order, and delivers `Tick` at `deadline()`. See events.py.
 
-`seeds` names the configured voters: who founds the cluster, and whom a node asks first. `keeps_log`: this node has a
-disk for the log, and can vote. `jitter` gives numbers between 0 and 1 by chance.
+`seeds` names the configured voters: who founds the cluster, and whom a node asks first; `more_seeds` others who are
+asked, because they may vote by now. `keeps_log`: this node has a disk for the log, and can vote. `jitter` gives numbers
+between 0 and 1 by chance.
 """
 from collections.abc import Callable, Mapping
 
@@ -35,6 +36,7 @@ from angarium.core.groups.events import (
     Persisted,
     RecordChanged,
     Requested,
+    SeekNode,
     Started,
     Tick,
     ToReplica,
@@ -56,7 +58,7 @@ from angarium.core.malformed import MALFORMED
 class GroupServices:
     def __init__(
         self, record: NodeRecord, *, seeds: tuple[str, ...], essential: bytes, keeps_log: bool,
-        settings: GroupSettings, jitter: Callable[[], float],
+        settings: GroupSettings, jitter: Callable[[], float], more_seeds: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         self.state = State()
         self.name = record.name
@@ -66,9 +68,10 @@ class GroupServices:
         self._settings = settings
         self._jitter = jitter
         self._outbox = Outbox(record.name)
-        self._subscription = Subscription(record.name, seeds, settings, jitter)
+        self._asked = asked = tuple(dict.fromkeys((*seeds, *more_seeds)))
+        self._subscription = Subscription(record.name, asked, settings, jitter)
         self._contacts = Contacts(
-            record.name, record.incarnation, seeds, self._subscription, self._outbox, settings
+            record.name, record.incarnation, asked, self._subscription, self._outbox, settings
         )
         self._membership = Membership(record, essential, self._outbox, settings, self._contacts.to_leader)
         self._raft: Raft | None = None
@@ -167,11 +170,17 @@ class GroupServices:
         raft = Raft(me, identity.cluster, term, log, self._outbox, self._settings, self._jitter, now=now)
         self._raft = raft
         self._contacts.start(raft, now)
-        self._feeder = Feeder(raft, self._outbox, self._settings)
+        self._contacts.set_voters(tuple(dict.fromkeys((*self._asked, *(voter.node for voter in log.voters)))))
+        self._feeder = Feeder(raft, self._outbox, self._settings, self._voters_told)
         if self.name in self._seeds:
             self._founder = Founder(raft, self._seeds, self._essential, self._outbox, self._settings, now=now)
         self._record(self._membership.record)
         self._tick(now)
+
+    def _voters_told(self) -> tuple[tuple[str, str], ...]:
+        """Names and addresses of those that are in the view."""
+        found = [self.state.node(voter.node) for voter in self.state.voters]
+        return tuple((node.name, node.addresses[0]) for node in found if node is not None and node.addresses)
 
     def _record(self, node: NodeRecord) -> None:
         if (node.name, node.incarnation) != (self.name, self._membership.record.incarnation):
@@ -219,6 +228,7 @@ class GroupServices:
                     self._leadership.receive(sender, message, self.state, now)
             case p.Beat():
                 self._contacts.beat(sender, message, now)
+                self._outbox.add(*(SeekNode(address) for name, address in message.voters if name != self.name))
             case p.Feed(first, decisions):
                 subscription.heard(sender, now)
                 for index, data in enumerate(decisions, first):

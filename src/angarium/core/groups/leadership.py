@@ -208,11 +208,16 @@ class Leadership:
     # -- voters ----------------------------------------------------------------------------------------------
 
     def _keep_up_voters(self, state: State, now: float) -> None:
-        """One change at a time until the wanted nodes vote, each with the disk that it has now."""
+        """One change at a time until the wanted nodes vote, each with the disk that it has now. Whoever is not wanted,
+        and still of use, stays until another has taken its place: with fewer voters fewer could be lost meanwhile."""
         leading, voters = self._leading, self._raft.log.voters
         if not leading.may_change_voters or leading.transfer_to is not None:
             return
-        outdated = [voter for voter in voters if self._is_outdated(state, voter)]
+        is_replaced = len(voters) > len(state.voters_wanted)
+        outdated = [
+            voter for voter in voters
+            if self._is_outdated(state, voter) and (is_replaced or not self._is_of_use(state, voter, now))
+        ]  # fmt: skip
         for voter in sorted(outdated, key=lambda voter: voter == self._raft.me):
             left = tuple(other for other in voters if other != voter)
             if left and leading.is_majority_heard(left, now):
@@ -230,6 +235,12 @@ class Leadership:
                 return
 
     def _is_outdated(self, state: State, voter: Voter) -> bool:
-        node = state.node(voter.node)
-        lost_its_disk = node is not None and node.voter_store not in (voter.store, b"")
-        return voter.node not in state.voters_wanted or lost_its_disk
+        return voter.node not in state.voters_wanted or _lost_its_disk(state, voter)
+
+    def _is_of_use(self, state: State, voter: Voter, now: float) -> bool:
+        return self._leading.is_majority_heard((voter,), now) and not _lost_its_disk(state, voter)
+
+
+def _lost_its_disk(state: State, voter: Voter) -> bool:
+    node = state.node(voter.node)
+    return node is not None and node.voter_store not in (voter.store, b"")

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from angarium.core.errors import StorageCorrupt
-from angarium.core.groups.decisions import VotersSet, decode_decision
+from angarium.core.groups.decisions import NodeJoined, VotersSet, decode_decision
 from angarium.core.groups.protocol import Entry
-from angarium.core.groups.records import Voter, decode_state
+from angarium.core.groups.records import NodeRecord, Voter, decode_state
 from angarium.core.malformed import MALFORMED
 from angarium.core.storage import DeleteRange, Operation, Put, Table
 
@@ -87,6 +87,17 @@ class Log:
     def voters_index(self) -> int:
         """Of the entry that set them."""
         return self._voters[-1][0]
+
+    def voters_seen(self) -> list[NodeRecord]:
+        """Where the voters were last, as far as is known; also what was never decided, for it only helps to find them.
+        Reads the whole log: for a start."""
+        state = decode_state(self.snapshot.state) if self.snapshot.state else None
+        found = {} if state is None else {node.name: node for node in state.nodes}
+        for entry in self._entries:
+            decision = decode_decision(entry.data)
+            if isinstance(decision, NodeJoined):
+                found[decision.node.name] = decision.node
+        return [found[voter.node] for voter in self.voters if voter.node in found]
 
     def term_at(self, index: int) -> int | None:
         """None: it is not here (any more, or yet)."""

@@ -144,6 +144,7 @@ class Beat(Message, frozen=True):
     term: int
     commit: int
     is_full: bool  # takes no more subscribers
+    voters: tuple[tuple[str, str], ...] = ()  # by one that does not vote: whom to ask instead, and their addresses
 
 
 class Feed(Message, frozen=True):

@@ -12,8 +12,10 @@ from angarium.core.groups.decisions import CopyAdded, CopyRemoved, DrainSet
 from angarium.core.groups.protocol import MovePrimary, Request
 from angarium.node.cluster.deciding import decided
 from angarium.node.cluster.moving import register_moves
+from angarium.node.cluster.naming import register_named_groups
 from angarium.node.cluster.settings import buses_of, essential_digest, essential_parameters, names_of
 from angarium.node.cluster.status import cluster_status, groups_of, replicas_of, status_of, whereabouts
+from angarium.node.cluster.voting import register_voting
 from angarium.node.registry import Arguments, Registry
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ def register_node(registry: Registry, node: "ClusterNode") -> None:
                          (Parameter("name", "name of the queue or topic", required=True),)),
              lambda arguments: whereabouts(node, arguments["name"]))  # fmt: skip
     register_moves(registry, node.moving)
+    register_named_groups(registry, node)
+    register_voting(registry, node)
     for spec in _DECIDED:
         register(spec, partial(_decide, node, spec.name))
 

@@ -4,8 +4,6 @@ A question to all goes to every node that is expected: those in the view, and th
 change of the configuration is decided by group services, and comes back to every node as part of the state; a node that
 was away finds it there when it joins.
 """
-import asyncio
-import contextlib
 import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from angarium.node.cluster.node import ClusterNode
 
 _log = logging.getLogger("angarium")
-_APPLIED_S_MAX = 2.0  # until a decision is known here
 _DRAIN_S_MAX = 0.5
 
 
@@ -68,10 +65,12 @@ class ClusterDesk:
         return await self._administration.answer(request)
 
     def expected(self) -> list[str]:
-        """All nodes that should be there: in the view, or named by the configuration."""
+        """All nodes that should be there: in the view, or to hold a copy, or to vote; before anything is decided, those
+        that the configuration names."""
         node = self._node
         members = [name for found in node.configurations.values() for name in found.members]
-        return list(dict.fromkeys([*node.nodes.view, *members, *voter_addresses(node.cluster_settings)]))
+        voters = node.membership.machine.state.voters_wanted or voter_addresses(node.cluster_settings)
+        return list(dict.fromkeys([*node.nodes.view, *members, *voters]))
 
     async def ask(
         self, nodes: Iterable[str], command: str, arguments: Arguments, *, timeout_s: float = ANSWER_S_MAX
@@ -112,8 +111,7 @@ class ClusterDesk:
         answered = await decided(self._node, SettingSet(key, encoded))
         if answered.code:
             raise Rejected(answered.code, answered.reason)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(membership.applied(answered.index), _APPLIED_S_MAX)
+        await membership.applied_soon(answered.index)
         state = membership.machine.state
         setting = state.settings.get(key)
         return state.settings_version if setting is None else setting.version

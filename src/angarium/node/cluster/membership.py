@@ -3,6 +3,7 @@
 This only connects the machine (`core/groups/group_services.py`). Changes are told in the order of decisions.
 """
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ from angarium.runtime.disk import DiskSettings
 from angarium.store.interface import Store
 
 _log = logging.getLogger("angarium")
+_APPLIED_S_MAX = 2.0  # until a decision is known here
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class MembershipUsers:
     """Whom to tell. All are called from the event loop."""
 
     send: Callable[[str, bytes], None]  # to the node of that name
+    seek: Callable[[str], None]  # a node at that address
     changed: Callable[[Change], None]
     led: Callable[[], None]  # somebody else leads: what was told to the one before may be lost
     to_replica: Callable[[ToReplicaMessage], None]
@@ -112,6 +115,18 @@ class MembershipDriver:
             self._awaited.append((index, known))
             await known
 
+    async def applied_soon(self, index: int) -> None:
+        """The same, but not for longer than a moment: what was decided is so, also if this node hears of it later."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.applied(index), _APPLIED_S_MAX)
+
+    def join(self, group: str, label: str = "") -> None:
+        """A named group: asked for until it is so, also after the node was put out of the view and came back."""
+        self._run(g.JoinGroup(group, label))
+
+    def leave_group(self, group: str, label: str = "") -> None:
+        self._run(g.LeaveGroup(group, label))
+
     def leave(self) -> None:
         self._run(g.Leave())
 
@@ -154,6 +169,8 @@ class MembershipDriver:
                 waiting = self._requests.get(number)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(Answered(code, reason, index))
+            case g.SeekNode(address):
+                self._users.seek(address)
             case g.LeaderChanged(leader, term):
                 _log.info("leader: %s, term %d", leader or "none", term)
                 if leader:

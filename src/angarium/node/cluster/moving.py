@@ -3,8 +3,6 @@
 
 A move is decided at once and done by and by; `cluster.moves` tells how far it is, and why one was given up.
 """
-import asyncio
-import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("angarium")
 _DECIDE_S_MAX = 5.0
-_APPLIED_S_MAX = 2.0  # until a decision is known here
 _NAME = Parameter("name", "name of the queue or topic", required=True)
 _GROUP = Parameter("group", "name of a replica group", required=True)
 _TO = Parameter("group", "only if it is being moved to this one")
@@ -86,8 +83,7 @@ class Moving:
         answered = await decided(self._node, decision)
         if answered.code not in ("", "already-there"):
             raise Rejected(answered.code, answered.reason)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._node.membership.applied(answered.index), _APPLIED_S_MAX)
+        await self._node.membership.applied_soon(answered.index)
         return answered.code
 
     async def moves(self, _: Arguments) -> dict[str, Any]:

@@ -42,11 +42,12 @@ from angarium.node.cluster.settings import (
     essential_digest,
     group_members,
     node_address,
+    seed_addresses,
     voter_addresses,
 )
 from angarium.node.cluster.status import group_health
 from angarium.node.cluster.stores import Stores, store_identity, table_records
-from angarium.node.cluster.telling import tell_in_sync, tell_view
+from angarium.node.cluster.telling import tell_in_sync, tell_named, tell_view
 from angarium.node.config import NodeConfig, parse_address
 from angarium.node.event_log import EventLog
 from angarium.node.identity import take_up_identity
@@ -144,26 +145,37 @@ class ClusterNode:
     async def start(self) -> None:
         cluster = self._config.cluster
         await self.bus.start()
-        voters = voter_addresses(cluster)
+        voters, seeds = voter_addresses(cluster), seed_addresses(cluster)
         self.membership = MembershipDriver(
             GroupServices(
                 self.record(), seeds=tuple(voters), essential=essential_digest(cluster),
-                keeps_log=True, jitter=self._machinery.jitter,
+                keeps_log=True, jitter=self._machinery.jitter, more_seeds=tuple(seeds),
                 settings=GroupSettings(groups_wanted=tuple(group_members(cluster))),
             ),
             self._stores.node,
             MembershipUsers(
                 send=lambda node, message: self.send(node, Service.GROUPS, message),
+                seek=lambda address: self.bus.dial(*node_address(address, "address")),
                 changed=self._changed, led=self._probe_the_silent, to_replica=self._to_replica,
                 stop=self._must_stop, left=self._left.set, failed=self._failed,
             ),
             self._machinery,
         )  # fmt: skip
-        for name, (host, port) in voters.items():
+        for name, (host, port) in (voters | seeds).items():
             if name != self.name:
                 self.bus.dial(host, port)
         self.membership.start(table_records(self._stores.node, Table.GROUPS))
+        self._dial_voters()
+        for group in cluster.named_groups:
+            self.membership.join(group)
         self._configuring = self._loop.create_task(self._configure_groups())
+
+    def _dial_voters(self) -> None:
+        """Those of the own log: after a power cut nobody tells where they are, and no file need name them."""
+        raft = self.membership.machine.raft
+        for record in () if raft is None else raft.log.voters_seen():
+            if record.name != self.name:
+                self.bus.dial(*node_address(record.addresses[0], "address"))
 
     async def open(self) -> ClusterReady:
         """To be called once the node is in the cluster, and destinations can be located (`entered`)."""
@@ -255,6 +267,8 @@ class ClusterNode:
                     self.front.placed(placement)
                 self._is_placed = bool(placement.slots)
                 self._check_entered()
+            case c.NamedGroupChanged():
+                tell_named(change, is_leader=self.membership.machine.leader == self.name)
             case c.SettingsChanged():
                 self.desk.settings_decided()
 
@@ -280,7 +294,8 @@ class ClusterNode:
 
     def _hang_up(self, gone: Sequence[NodeRecord]) -> None:
         """Voters are always looked for: through them whoever comes back is found."""
-        sought = {*voter_addresses(self._config.cluster).values()}
+        cluster = self._config.cluster
+        sought = {*voter_addresses(cluster).values(), *seed_addresses(cluster).values()}
         sought |= {node_address(record.addresses[0], "address") for record in self.nodes.view.values()}
         for record in gone:
             if (address := node_address(record.addresses[0], "address")) not in sought:

@@ -25,10 +25,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from angarium.core.errors import ConfigError, refuse
+from angarium.core.groups.records import Limits
 
 _SECRET_CHARACTERS_MIN = 16
-_VOTERS = (1, 3, 5)
+VOTERS = (1, 3, 5)
 BUS_PORT = 4571
+NAMED_GROUPS_MAX = 100  # that a node is in from its start on: each is a decision
 ONE_BUS = "bus"  # its name where none are named
 BUSES_MAX = 16  # each takes sockets and probes of its own, and as many for each replica group
 _BUS_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -42,8 +44,12 @@ class ClusterSettings:
     secret: str = ""
     # Where other nodes connect to this one.
     listen: str = "127.0.0.1:4570"
-    # The nodes that decide: one, three or five, each as NAME=HOST:PORT of its `cluster.listen`.
+    # The nodes that decide, from the first start on: one, three or five, each as NAME=HOST:PORT of its
+    # `cluster.listen`.
     voters: tuple[str, ...] = ()
+    # Nodes that are asked for the cluster besides those of `cluster.voters`, each as NAME=HOST:PORT: for when none of
+    # those is there any more, after `cluster set-voters`.
+    seeds: tuple[str, ...] = ()
     # Replica groups and the nodes that hold a copy, each as GROUP: NODE NODE …
     groups: tuple[str, ...] = ()
     # Whether clients connect to this node, at `node.listen`.
@@ -64,6 +70,9 @@ class ClusterSettings:
     bus_interfaces: tuple[str, ...] = ()
     # Whether to try multicast at all. Without it the same goes over the links.
     multicast: bool = True
+    # Groups of nodes, by whatever name, that this node is in from its start on. All nodes know who is in which, in the
+    # order in which they joined.
+    named_groups: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.name:
@@ -73,8 +82,9 @@ class ClusterSettings:
         if len(self.secret) < _SECRET_CHARACTERS_MIN:
             yield f"cluster.secret has {len(self.secret)} characters: at least {_SECRET_CHARACTERS_MIN} characters"
         checks: tuple[Callable[[ClusterSettings], object], ...] = (
-            lambda it: node_address(it.listen, "cluster.listen"), _check_voters, group_members,
+            lambda it: node_address(it.listen, "cluster.listen"), _check_voters, seed_addresses, group_members,
             _check_one_bus, _addresses_of_buses, _interfaces_of_buses, named_buses, _check_groups_on_buses,
+            _check_named_groups,
         )  # fmt: skip
         for check in checks:
             try:
@@ -84,8 +94,17 @@ class ClusterSettings:
 
 
 def _check_voters(settings: ClusterSettings) -> None:
-    if len(voter_addresses(settings)) not in _VOTERS:
+    if len(voter_addresses(settings)) not in VOTERS:
         raise ConfigError(f"cluster.voters has {len(settings.voters)} nodes: name one, three or five")
+
+
+def _check_named_groups(settings: ClusterSettings) -> None:
+    names = settings.named_groups
+    if len(names) > NAMED_GROUPS_MAX or len(set(names)) != len(names):
+        raise ConfigError(f"cluster.named_groups has {len(names)} names: at most {NAMED_GROUPS_MAX}, each once")
+    limit = Limits().name_characters_max
+    if any(not 0 < len(name) <= limit for name in names):
+        raise ConfigError(f"cluster.named_groups: names have 1 to {limit} characters")
 
 
 def node_address(text: str, setting: str) -> tuple[str, int]:
@@ -97,13 +116,22 @@ def node_address(text: str, setting: str) -> tuple[str, int]:
 
 def voter_addresses(settings: ClusterSettings) -> dict[str, tuple[str, int]]:
     """By name, in the order of names: nodes that write them in different orders agree on who is the first."""
+    return dict(sorted(_addresses(settings.voters, "cluster.voters").items()))
+
+
+def seed_addresses(settings: ClusterSettings) -> dict[str, tuple[str, int]]:
+    """By name: who is looked for besides the configured voters."""
+    return _addresses(settings.seeds, "cluster.seeds")
+
+
+def _addresses(texts: tuple[str, ...], setting: str) -> dict[str, tuple[str, int]]:
     addresses: dict[str, tuple[str, int]] = {}
-    for text in settings.voters:
+    for text in texts:
         name, equals, address = text.partition("=")
         if not equals or not name.strip() or name.strip() in addresses:
-            raise ConfigError(f"cluster.voters {text!r}: use NAME=HOST:PORT, each name once")
-        addresses[name.strip()] = node_address(address.strip(), "cluster.voters")
-    return dict(sorted(addresses.items()))
+            raise ConfigError(f"{setting} {text!r}: use NAME=HOST:PORT, each name once")
+        addresses[name.strip()] = node_address(address.strip(), setting)
+    return addresses
 
 
 def group_members(settings: ClusterSettings) -> dict[str, tuple[str, ...]]:

@@ -1,8 +1,9 @@
 """What every node of a cluster sees at the same time, as events: each writes it to its file, one of them tells all."""
 import logging
 
-from angarium.core.groups.changes import ViewChanged
+from angarium.core.groups.changes import NamedGroupChanged, ViewChanged
 from angarium.core.groups.configuration import GroupConfiguration
+from angarium.core.groups.records import Member
 from angarium.node.event_log import LOCAL
 
 _log = logging.getLogger("angarium")
@@ -16,6 +17,20 @@ def tell_view(change: ViewChanged, *, is_leader: bool) -> None:
         _log.info("joined: node %s; view %d: %s", record.name, change.view_id, present, extra=extra)
     for record in change.gone:
         _log.info("left: node %s; view %d: %s", record.name, change.view_id, present, extra=extra)
+
+
+def tell_named(change: NamedGroupChanged, *, is_leader: bool) -> None:
+    """As of the view: who is there now, the first of them first."""
+    extra = None if is_leader else LOCAL
+    members = ", ".join(_shown(member) for member in change.members) or "nobody"
+    for member in change.joined:
+        _log.info("named-group-joined: %s is in %r, with %s", _shown(member), change.group, members, extra=extra)
+    for member in change.gone:
+        _log.info("named-group-left: %s was in %r; left are %s", _shown(member), change.group, members, extra=extra)
+
+
+def _shown(member: Member) -> str:
+    return f"{member.node}/{member.label}" if member.label else member.node
 
 
 def tell_in_sync(

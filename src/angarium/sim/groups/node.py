@@ -232,6 +232,8 @@ class SimNode:
             case e.StopNode(code, reason):
                 world.trace.note(self.name, f"must stop: {code}: {reason}")
                 self.crash(keeps_first=False)
+            case e.SeekNode():
+                pass  # everybody can be reached by name
             case e.LeaderChanged(leader, term):
                 world.trace.note(self.name, f"leader {leader or 'unknown'} in term {term}")
             case _:
