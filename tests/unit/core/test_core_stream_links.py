@@ -52,13 +52,20 @@ def test_one_to_resume_says_so_whatever_its_client_claims() -> None:
     assert isinstance(posted.frame, frames.StreamOpen) and posted.frame.resumed
 
 
-def test_refusals_reach_the_client_and_free_the_number() -> None:
+# Once the number was free with the refusal: the client, which is done with every stream that ends, lost its connection.
+def test_refusals_reach_the_client_and_its_close_frees_the_number() -> None:
     links = Links()
     posted, answers = links.client_frame(frames.StreamOpen(1, "no name!", DestinationKind.ANY), b"", lambda _: 0)
     assert not posted and isinstance(answers[0], frames.StreamClosed)
+    assert links.send(frames.StreamClose(1)) == []
     links.send(frames.StreamOpen(1, "q", DestinationKind.ANY))
     assert links.locate(destination=0) == ([], [frames.StreamClosed(1, "wrong-kind", "it is a topic")])
+    assert links.locate(destination=0) == ([], []), "it is told once"
+    with pytest.raises(RemoteProtocolError, match="open already"):
+        links.send(frames.StreamOpen(1, "q", DestinationKind.ANY))
+    assert links.send(frames.StreamClose(1)) == []
     links.send(frames.StreamOpen(1, "q", DestinationKind.ANY))
+    assert links.destinations() == []
 
 
 def test_an_answer_to_an_earlier_connection_is_not_for_this_client() -> None:

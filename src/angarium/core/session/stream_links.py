@@ -1,9 +1,12 @@
 """The streams of one session, as its client manager sees them: on their way to destinations and back.
 
     StreamOpen --> LOCATING --Located--> OPENING --StreamOpened--> OPEN --StreamClosed--> CLOSED --StreamClose--> (gone)
+                       |                    |                                               ^
+                       +------refused-------+-----------------------------------------------+
 
 A stream that is written goes to the destination that its message will go to; one that is read, to where its consumer
-has the message from. What a client sends before it can know that the broker gave a stream up is ignored.
+has the message from. What a client sends before it can know that the broker gave a stream up is ignored. Also of one
+that was refused it says that it is done with it, and until then the number is taken.
 """
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -121,6 +124,7 @@ class StreamLinks:
         try:
             check_name(frame.destination)
         except Rejected as refusal:
+            self._links[number] = Link(frame, State.CLOSED)
             return [], [frames.StreamClosed(number, refusal.code, refusal.reason)]
         resumed, identity = bool(frame.identity), frame.identity or self._ids.next()
         opening = replace(frame, identity=identity, resumed=resumed, attachment=self._attachment)
@@ -141,7 +145,7 @@ class StreamLinks:
                 link.state, link.destination = State.OPENING, frame.destination
                 posted.append(ToBus(self._session, link.destination, link.open))
             else:
-                del self._links[number]
+                link.state = State.CLOSED
                 refused.append(frames.StreamClosed(number, frame.code, frame.reason))
         return posted, refused
 
