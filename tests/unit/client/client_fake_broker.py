@@ -4,9 +4,6 @@
 is durable, and answered, only at `commit()`. `crash()` forgets all that is not durable, and which consumer holds what.
 `broker.violations` lists what no client may do.
 """
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import count
 
 from angarium.core.ranges import RangeSet
@@ -15,66 +12,12 @@ from angarium.core.wire.batch import Batch
 from angarium.core.wire.codec import FrameParser, Received, encode
 from angarium.core.wire.frames import DestinationKind, Outcome, Start
 from tests.unit.client.client_fake_commits import on_commit, on_recover
+from tests.unit.client.client_fake_log import Consumer, Holder, Log, Session, Subscription
 from tests.unit.client.client_fake_requests import on_request
 
-Holder = tuple[bytes, int]  # session identity and consumer number
 BODY_BYTES_MAX = 4 * 1024 * 1024
 RIVAL: Holder = (b"rival", 1)
 FRAME_BYTES_MAX = 8 * 1024 * 1024
-
-
-@dataclass
-class Subscription:
-    """Who has which position of a log."""
-
-    waiting: RangeSet = field(default_factory=RangeSet)
-    settled: RangeSet = field(default_factory=RangeSet)  # also what is not yet durable
-    durable: RangeSet = field(default_factory=RangeSet)
-    held: dict[int, Holder] = field(default_factory=dict)
-    redeliveries: Counter[int] = field(default_factory=Counter)
-
-    def give_back(self, position: int, *, counted: bool = True) -> None:
-        del self.held[position]
-        self.redeliveries[position] += counted
-        self.waiting.add(position, position + 1)
-
-
-@dataclass
-class Log:
-    kind: DestinationKind
-    batches: list[tuple[int, Batch]] = field(default_factory=list)  # (position of the first message, batch)
-    end: int = 0
-    committed: int = 0  # batches that are durable
-    sequences: dict[bytes, int] = field(default_factory=dict)
-    subscriptions: dict[object, Subscription] = field(default_factory=dict)
-    blocked: bool = False
-
-    def append(self, batch: Batch) -> None:
-        self.batches.append((self.end, batch))
-        self.end += batch.count
-        self.sequences[batch.producer] = batch.last_sequence
-
-    def bodies(self) -> list[bytes]:
-        return [body for _, batch in self.batches for body in batch.bodies()]
-
-
-@dataclass
-class Consumer:
-    number: int
-    log: Log
-    subscription: Subscription
-    key: object
-    limit: int
-    delivered: int = 0
-
-
-@dataclass
-class Session:
-    identity: bytes
-    transacted: bool = False
-    producers: dict[int, tuple[Log, bytes]] = field(default_factory=dict)
-    consumers: dict[int, Consumer] = field(default_factory=dict)
-    unanswered: list[Callable[[], None]] = field(default_factory=list)
 
 
 class FakeBroker:

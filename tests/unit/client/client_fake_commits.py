@@ -5,7 +5,8 @@ from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
 
 if TYPE_CHECKING:
-    from tests.unit.client.client_fake_broker import FakePeer, Session
+    from tests.unit.client.client_fake_broker import FakePeer
+    from tests.unit.client.client_fake_log import Session
 
 
 def on_commit(peer: "FakePeer", number: int, session: "Session", frame: frames.Commit, payload: bytes) -> None:

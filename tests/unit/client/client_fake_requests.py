@@ -6,7 +6,8 @@ from angarium.core.wire.frames import DestinationKind
 from angarium.core.wire.lanes import place_of
 
 if TYPE_CHECKING:
-    from tests.unit.client.client_fake_broker import FakePeer, Log
+    from tests.unit.client.client_fake_broker import FakePeer
+    from tests.unit.client.client_fake_log import Log
 
 
 def on_request(peer: "FakePeer", frame: frames.Request) -> None:

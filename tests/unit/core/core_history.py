@@ -10,7 +10,8 @@ from angarium.core.ranges import RangeSet
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Outcome
-from tests.unit.core.core_manager import Consumer, Producer, World
+from tests.unit.core.core_clients import Consumer, Producer
+from tests.unit.core.core_manager import World
 
 
 @dataclass

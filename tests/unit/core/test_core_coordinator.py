@@ -6,7 +6,8 @@ from angarium.core.session.events import ToBus
 from angarium.core.transaction.coordinator import COORDINATOR, Coordinator, divide, passed_on
 from angarium.core.wire import frames
 from angarium.core.wire.frames import Frame
-from tests.unit.core.core_manager import Consumer, World
+from tests.unit.core.core_clients import Consumer
+from tests.unit.core.core_manager import World
 from tests.unit.core.core_two_phase import DECIDER, GROUP, SETTINGS, Participant
 
 SESSION, HERE = b"s" * 16, b"h" * 16

@@ -8,7 +8,8 @@ import pytest
 from angarium.core.destination.events import DestinationSettings
 from angarium.core.wire import frames
 from angarium.core.wire.packing import pack
-from tests.unit.core.core_manager import Consumer, World
+from tests.unit.core.core_clients import Consumer
+from tests.unit.core.core_manager import World
 from tests.unit.core.core_node import Node
 
 # -- order and shares ----------------------------------------------------------------------------------------

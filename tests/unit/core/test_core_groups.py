@@ -4,7 +4,8 @@ import pytest
 
 from angarium.core.destination import line
 from angarium.core.wire.frames import DestinationKind
-from tests.unit.core.core_manager import Consumer, World
+from tests.unit.core.core_clients import Consumer
+from tests.unit.core.core_manager import World
 from tests.unit.core.core_messages import columns, grouped
 
 

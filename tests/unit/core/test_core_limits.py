@@ -4,7 +4,8 @@ import pytest
 from angarium.core.destination.gauge import MARKS_MAX, ByteGauge
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
-from tests.unit.core.core_manager import Producer, World
+from tests.unit.core.core_clients import Producer
+from tests.unit.core.core_manager import World
 
 
 def limited(world: World, name: str = "q", **options: object) -> int:

@@ -17,7 +17,7 @@ from angarium.core.wire.layout import Columns
 from angarium.core.wire.packing import MessageColumns, pack
 from angarium.node.cluster.log_reads import read_page
 from angarium.store.memory import MemoryStore
-from tests.unit.core.core_manager import Consumer, Producer
+from tests.unit.core.core_clients import Consumer, Producer
 from tests.unit.core.core_moving import SOURCE, TARGET, Pair
 
 DEDUPLICATED = MessageColumns(

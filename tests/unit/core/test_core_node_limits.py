@@ -5,7 +5,8 @@ import pytest
 
 from angarium.core.destination.events import DestinationSettings
 from angarium.core.wire import frames
-from tests.unit.core.core_manager import Producer, World
+from tests.unit.core.core_clients import Producer
+from tests.unit.core.core_manager import World
 
 
 def signals(producer: Producer) -> list[str]:

@@ -6,7 +6,7 @@ from angarium.core.ids import ANYBODY
 from angarium.core.storage import Table
 from angarium.core.wire import frames
 from angarium.core.wire.packing import pack
-from tests.unit.core.core_manager import Producer
+from tests.unit.core.core_clients import Producer
 from tests.unit.core.core_two_phase import DECIDER, GROUP, Participant, complete, decided
 
 

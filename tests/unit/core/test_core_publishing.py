@@ -9,7 +9,8 @@ from angarium.core.storage import Table, position_key
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.packing import pack
-from tests.unit.core.core_manager import Producer, World
+from tests.unit.core.core_clients import Producer
+from tests.unit.core.core_manager import World
 from tests.unit.core.core_node import Node
 
 

@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Deliver, Frame
-from tests.unit.core.core_manager import Consumer, Producer, World
+from tests.unit.core.core_clients import Consumer, Producer
+from tests.unit.core.core_manager import World
 from tests.unit.core.core_messages import columns
 from tests.unit.core.core_settings import QUICK
 

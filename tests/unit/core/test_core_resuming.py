@@ -10,7 +10,8 @@ from angarium.core.storage import Table
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind, Outcome
 from angarium.core.wire.packing import pack
-from tests.unit.core.core_manager import Consumer, World
+from tests.unit.core.core_clients import Consumer
+from tests.unit.core.core_manager import World
 from tests.unit.core.core_node import HELLO, Node
 from tests.unit.core.core_states import PRODUCER, STATES
 

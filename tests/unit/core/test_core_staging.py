@@ -3,20 +3,17 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-import msgspec
 import pytest
 
 from angarium.core.destination import staging
-from angarium.core.destination.bad_rows import RowLetter, encoded
 from angarium.core.destination.events import DestinationSettings, ReadDelayed
 from angarium.core.storage import Put, Table
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
 from angarium.core.wire.packing import MessageColumns
-from tests.unit.core.core_manager import Producer, World, identity
+from tests.unit.core.core_clients import Producer
+from tests.unit.core.core_manager import World, identity
 from tests.unit.core.core_node import Node
-
-LETTER = RowLetter(destination="q", died_ms=1, detail="the body is NULL")
 
 
 def staged(world: World, destination: int, *bodies: bytes, query: str = "job", batch: int = 0) -> tuple[bytes, int]:
@@ -31,10 +28,6 @@ def staged(world: World, destination: int, *bodies: bytes, query: str = "job", b
 def commit(world: World, *parts: tuple[bytes, int], query: str = "job", batch: int = 0, name: str = "q") -> str:
     reply = world.request("stage.commit", name=name, query=query, batch=batch, parts=[list(part) for part in parts])
     return reply.code
-
-
-def _letter(**changed: object) -> bytes:
-    return msgspec.msgpack.encode({"dead_letter": msgspec.structs.asdict(LETTER) | changed})
 
 
 def ask_commit(world: World, parts: list[tuple[bytes, int]], batch: int = 0) -> bytes:
@@ -264,47 +257,6 @@ def test_what_was_damaged_is_told_and_the_rest_is_moved() -> None:
     assert commit(world, (producer.identity, 2)) == ""
     assert consumer.bodies == [b"b"]
     assert [report.code for report in world.reports] == ["batch-damaged"]
-
-
-@pytest.mark.parametrize(
-    ("frame", "code"),
-    [
-        (frames.ProducerOpen(1, "_DMQ", DestinationKind.ANY), "reserved-name"),
-        (frames.ProducerOpen(1, "_LOG", DestinationKind.ANY, query="job"), "reserved-name"),
-        (frames.ProducerOpen(1, "_DMQ", DestinationKind.ANY, query="job"), ""),
-    ],
-)
-def test_only_what_is_staged_may_be_sent_to_the_dead_message_queue(frame: frames.ProducerOpen, code: str) -> None:
-    client = Node().connect_with_session()
-    client.send(frame)
-    if code:
-        assert client.last(frames.ProducerClosed).code == code
-    else:
-        assert client.last(frames.ProducerOpened).producer == 1
-
-
-@pytest.mark.parametrize(
-    ("columns", "told"),
-    [
-        (MessageColumns(headers=[encoded(LETTER)]), ""),
-        (MessageColumns(), "nothing beside it"),
-        (MessageColumns(headers=[encoded(LETTER)], priorities=[9]), "nothing beside it"),
-        (MessageColumns(headers=[b"\x80"]), "dead_letter"),
-        (MessageColumns(headers=[msgspec.msgpack.encode({"dead_letter": {"reason": "expired"}})]), "reason"),
-        (MessageColumns(headers=[_letter(reason="expired")]), "reason"),
-        (MessageColumns(headers=[_letter(position=7)]), "position"),
-        (MessageColumns(headers=[_letter(destination="x" * 2_000)]), "destination"),
-        (MessageColumns(headers=[_letter(more=1)]), "more"),
-    ],
-)
-def test_of_clients_the_dead_message_queue_takes_bad_rows_only(columns: MessageColumns, told: str) -> None:
-    world = World()
-    producer = world.producer(world.locate("_DMQ"), stage=("job", 0))
-    producer.publish(b"row", columns=columns)
-    refused = world.received(producer.session, frames.Refuse)
-    assert [frame.code for frame in refused] == (["stage-refused"] if told else [])
-    assert all(told in frame.reason for frame in refused)
-    assert (leftovers(world) == {}) == bool(told)
 
 
 def test_a_transacted_session_cannot_stage_and_names_of_queries_are_short() -> None:

@@ -8,7 +8,8 @@ import pytest
 from angarium.core.storage import Table
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind, Start
-from tests.unit.core.core_manager import Consumer, World
+from tests.unit.core.core_clients import Consumer
+from tests.unit.core.core_manager import World
 
 
 def topic(world: World, name: str = "t") -> int:

@@ -5,7 +5,8 @@ from angarium.core.ranges import Range
 from angarium.core.storage import Table
 from angarium.core.wire import frames
 from angarium.core.wire.packing import pack
-from tests.unit.core.core_manager import Consumer, Producer, World
+from tests.unit.core.core_clients import Consumer, Producer
+from tests.unit.core.core_manager import World
 
 
 class Transaction:
