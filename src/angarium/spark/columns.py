@@ -5,6 +5,7 @@ bytes that were published. Only headers and properties, where a batch has any an
 by message.
 """
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -49,6 +50,7 @@ _ID_CHARACTERS = len(format_id(bytes(24)))
 _ID_PADDING_BITS = 3  # of the last character
 _ID_PAIRS_MAX = 6  # that are the sequence's and nothing else's
 _PRIORITY, _SEQUENCE, _STREAM = map(int, (Columns.PRIORITY, Columns.SEQUENCE, Columns.STREAM))  # quicker so
+_EXPIRY, _HEADERS_BIT, _PROPERTIES = map(int, (Columns.EXPIRY, Columns.HEADERS, Columns.PROPERTIES))
 _decode_map = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 Array = Any  # pyarrow has no types for mypy
@@ -71,49 +73,88 @@ def omitted_by(columns: Sequence[str]) -> list[str]:
     return omitted
 
 
-def record_batch(destination: str, pieces: Sequence[LogPiece], schema: Any) -> Any:
-    """All messages of the pieces as one record batch with the columns of the Arrow schema, in that order."""
-    batches = [piece.batch for piece in pieces]
-    counts = np.array([batch.count for batch in batches], np.int64)
-    count = int(counts.sum())
-    maps: dict[str, list[dict[str, Any]]] = {}
+class RecordBatches:
+    """Makes record batches of the columns of an Arrow schema, in that order. What is the same for all messages is made
+    once for all batches, and cut to their lengths."""
 
-    def headers() -> list[dict[str, Any]]:
-        if "headers" not in maps:
-            maps["headers"] = _maps(pieces, lambda batch: batch.headers())
-        return maps["headers"]
+    def __init__(self, destination: str, schema: Any) -> None:
+        self._destination = destination
+        self._schema = schema
+        self._fields = [(field.name, field.type) for field in schema]
+        self._shows_headers = any(name == "headers" or name in _HEADERS for name, _ in self._fields)
+        self._alike: dict[str, Array] = {}
 
-    arrays: list[Array] = []
-    for field in schema:
-        match field.name:
-            case "destination":
-                arrays.append(pa.repeat(pa.scalar(destination, pa.string()), count))
-            case "position":
-                arrays.append(pa.array(_positions(pieces, counts)))
-            case "message_id":
-                arrays.append(_message_ids(batches, counts))
-            case "timestamp":
-                times_ms = np.array([batch.timestamp_ms for batch in batches], np.int64)
-                arrays.append(_times(times_ms.repeat(counts), field.type))
-            case "priority":
-                arrays.append(pa.array(_priorities(batches, count)))
-            case "expiration":
-                arrays.append(_expirations(batches, field.type))
-            case "body":
-                arrays.append(_bodies(pieces, counts))
-            case "properties":
-                arrays.append(_map_array(_maps(pieces, lambda batch: batch.properties()), count, field.type))
-            case "headers_packed":
-                arrays.append(_packed(pieces, lambda batch: batch.headers()))
-            case "properties_packed":
-                arrays.append(_packed(pieces, lambda batch: batch.properties()))
-            case "headers":
-                arrays.append(_map_array(headers(), count, field.type))
-            case name:
-                key = _HEADERS[name]
-                values = [_text(found.get(key)) for found in headers()]
-                arrays.append(pa.array(values, pa.string()) if values else pa.nulls(count, pa.string()))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    def of(self, pieces: Sequence[LogPiece]) -> Any:
+        """All messages of the pieces as one."""
+        batches = [piece.batch for piece in pieces]
+        counts = np.array([batch.count for batch in batches], np.int64)
+        count, columns = int(counts.sum()), 0
+        for batch in batches:
+            columns |= batch.columns
+        asked = columns & _STREAM or (columns & _HEADERS_BIT and self._shows_headers)
+        headers = _maps(pieces, lambda batch: batch.headers()) if asked else []
+        arrays: list[Array] = []
+        for name, kind in self._fields:
+            match name:
+                case "destination":
+                    arrays.append(self._repeated(name, count, partial(_texts, self._destination)))
+                case "position":
+                    arrays.append(_integers(_positions(pieces, counts), kind))
+                case "message_id":
+                    arrays.append(_message_ids(batches, counts))
+                case "timestamp":
+                    times_ms = np.array([batch.timestamp_ms for batch in batches], np.int64)
+                    arrays.append(_integers(times_ms.repeat(counts) * 1_000, kind))
+                case "priority" if columns & _PRIORITY:
+                    arrays.append(_integers(_priorities(batches), kind))
+                case "priority":
+                    arrays.append(self._repeated(name, count, partial(_usual_priorities, kind)))
+                case "expiration" if columns & _EXPIRY:
+                    arrays.append(_expirations(batches, kind))
+                case "body":
+                    arrays.append(_bodies(batches, counts, headers if columns & _STREAM else None))
+                case "properties" if columns & _PROPERTIES:
+                    arrays.append(_map_array(_maps(pieces, lambda batch: batch.properties()), kind))
+                case "headers" if columns & _HEADERS_BIT:
+                    arrays.append(_map_array(headers, kind))
+                case "properties" | "headers":
+                    arrays.append(self._repeated(name, count, partial(_empty_maps, kind)))
+                case "headers_packed" if columns & _HEADERS_BIT:
+                    arrays.append(_packed(pieces, lambda batch: batch.headers()))
+                case "properties_packed" if columns & _PROPERTIES:
+                    arrays.append(_packed(pieces, lambda batch: batch.properties()))
+                case _ if name in _HEADERS and columns & _HEADERS_BIT:
+                    arrays.append(pa.array([_text(found.get(_HEADERS[name])) for found in headers], pa.string()))
+                case _:
+                    arrays.append(self._repeated(name, count, partial(pa.nulls, type=kind)))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _repeated(self, name: str, count: int, made: Callable[[int], Array]) -> Array:
+        array = self._alike.get(name)
+        if array is None or len(array) < count:
+            array = self._alike[name] = made(2 * count)
+        return array.slice(0, count)
+
+
+def _integers(values: NDArray[Any], kind: Any) -> Array:
+    """Also times, which are microseconds."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _texts(text: str, count: int) -> Array:
+    """Not by `pa.scalar`, which imports Pandas if it is there: half a second of every new process of Spark."""
+    encoded = text.encode()
+    offsets = np.arange(0, (count + 1) * len(encoded), len(encoded), dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(encoded * count)])
+
+
+def _usual_priorities(kind: Any, count: int) -> Array:
+    return _integers(np.full(count, PRIORITY_DEFAULT, np.int32), kind)
+
+
+def _empty_maps(kind: Any, count: int) -> Array:
+    nothing = pa.nulls(0, pa.string())
+    return pa.MapArray.from_arrays(_integers(np.zeros(count + 1, np.int32), pa.int32()), nothing, nothing, type=kind)
 
 
 def _ascending(starts: Iterable[int], counts: Counts) -> Counts:
@@ -128,13 +169,7 @@ def _positions(pieces: Sequence[LogPiece], counts: Counts) -> Counts:
     return np.concatenate([np.array(piece.positions, np.int64) for piece in pieces])
 
 
-def _times(times_ms: Counts, kind: Any) -> Array:
-    return pa.Array.from_buffers(kind, len(times_ms), [None, pa.py_buffer(times_ms * 1_000)])
-
-
-def _priorities(batches: Sequence[Batch], count: int) -> NDArray[np.int32]:
-    if not any(batch.columns & _PRIORITY for batch in batches):
-        return np.full(count, PRIORITY_DEFAULT, np.int32)
+def _priorities(batches: Sequence[Batch]) -> NDArray[np.int32]:
     usual = bytes([PRIORITY_DEFAULT])
     joined = b"".join([batch.priorities() or usual * batch.count for batch in batches])
     return np.frombuffer(joined, np.uint8).astype(np.int32)
@@ -192,32 +227,25 @@ def _sequences(batches: Sequence[Batch], counts: Counts) -> Counts:
     return np.concatenate([np.array(each, np.int64) for each in found])
 
 
-def _bodies(pieces: Sequence[LogPiece], counts: Counts) -> Array:
-    """As they lie in the batches; NULL where a body lies in a stream."""
-    batches = [piece.batch for piece in pieces]
+def _bodies(batches: Sequence[Batch], counts: Counts, headers: list[dict[str, Any]] | None) -> Array:
+    """As they lie in the batches; NULL where a body lies in a stream, if headers are given that tell."""
     sizes = np.array([batch.body_bytes for batch in batches], np.int64)
     offsets = np.zeros(counts.sum() + 1, np.int32)
     offsets[1:] = np.frombuffer(b"".join([batch.offsets[1:] for batch in batches]), np.int32)
     offsets[1:] += (np.cumsum(sizes) - sizes).astype(np.int32).repeat(counts)
     joined = b"".join([memoryview(batch.data)[-batch.body_bytes :] for batch in batches if batch.body_bytes])
     validity = None
-    if any(batch.columns & _STREAM for batch in batches):
-        held = [_is_held(headers) for headers in _maps(pieces, lambda batch: batch.headers())]
+    if headers is not None:
+        held = ["stream" not in found for found in headers]
         validity = pa.py_buffer(np.packbits(held, bitorder="little"))
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [validity, pa.py_buffer(offsets), pa.py_buffer(joined)])
 
 
-def _is_held(headers: dict[str, Any]) -> bool:
-    return "stream" not in headers
-
-
 def _maps(pieces: Sequence[LogPiece], of: Callable[[Batch], list[bytes] | None]) -> list[dict[str, Any]]:
-    """One for each message; none at all if no message has any."""
-    found = [of(piece.batch) for piece in pieces]
-    if all(values is None for values in found):
-        return []
+    """One for each message."""
     maps: list[dict[str, Any]] = []
-    for piece, values in zip(pieces, found, strict=True):
+    for piece in pieces:
+        values = of(piece.batch)
         maps += [{}] * piece.batch.count if values is None else [_map(value) for value in values]
     return maps
 
@@ -236,10 +264,9 @@ def _map(encoded: bytes) -> dict[str, Any]:
         return {}
 
 
-def _map_array(maps: list[dict[str, Any]], count: int, kind: Any) -> Array:
-    offsets = np.zeros(count + 1, np.int32)
-    if maps:
-        np.cumsum([len(found) for found in maps], out=offsets[1:])
+def _map_array(maps: list[dict[str, Any]], kind: Any) -> Array:
+    offsets = np.zeros(len(maps) + 1, np.int32)
+    np.cumsum([len(found) for found in maps], out=offsets[1:])
     keys = pa.array([key for found in maps for key in found], pa.string())
     values = pa.array([_text(value) for found in maps for value in found.values()], pa.string())
     return pa.MapArray.from_arrays(pa.array(offsets), keys, values, type=kind)

@@ -4,7 +4,6 @@ It keeps to what was planned: all positions of its ranges are read, or it fails,
 (`failOnDataLoss`).
 """
 import logging
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 from angarium.client import blocking
 from angarium.client.log import LogGone, LogPage, LogPiece
 from angarium.core.errors import Rejected, Unavailable
-from angarium.spark.columns import omitted_by, record_batch
+from angarium.spark import process
+from angarium.spark.columns import RecordBatches, omitted_by
 from angarium.spark.metadata import connected
 from angarium.spark.options import SourceOptions
 from angarium.spark.planning import Range
@@ -20,7 +20,6 @@ from angarium.spark.planning import Range
 ROWS = 10_000
 BYTES = 8 << 20  # of batches, for one record batch
 BEHIND_S_MAX = 30.0  # how long a copy may be behind what was planned
-TURN_S = 0.0005  # of a thread, while another waits for it
 _AGAIN_S = 0.05
 _GONE = ("destination-removed", "unknown-destination")
 
@@ -28,15 +27,14 @@ _log = logging.getLogger("angarium")
 
 
 def read_ranges(wanted: Sequence[Range], options: SourceOptions, schema: Any) -> Iterator[Any]:
-    # The next page is received by the connection's thread while this one makes columns, and a page takes it many turns:
-    # it would wait for each of them for up to 5 ms. The process is Spark's for tasks like this one.
-    sys.setswitchinterval(TURN_S)
+    process.prepare()
     with connected(options) as connection:
         for part in wanted:
             yield from _batched(part.destination, _pages(connection, part, options, schema.names), schema)
 
 
 def _batched(destination: str, pages: Iterator[LogPage], schema: Any) -> Iterator[Any]:
+    record_batches = RecordBatches(destination, schema)
     pieces: list[LogPiece] = []
     rows = size_bytes = 0
     for page in pages:
@@ -45,10 +43,10 @@ def _batched(destination: str, pages: Iterator[LogPage], schema: Any) -> Iterato
             rows += piece.batch.count
             size_bytes += len(piece.batch.data)
             if rows >= ROWS or size_bytes >= BYTES:
-                yield record_batch(destination, pieces, schema)
+                yield record_batches.of(pieces)
                 pieces, rows, size_bytes = [], 0, 0
     if pieces:
-        yield record_batch(destination, pieces, schema)
+        yield record_batches.of(pieces)
 
 
 def _pages(

@@ -1,4 +1,7 @@
 """Goal: the columns that Spark sees say what the messages say."""
+import subprocess
+import sys
+
 import msgspec
 import pyarrow as pa
 import pytest
@@ -10,7 +13,7 @@ from angarium.core.ids import format_id, message_id
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.layout import SEQUENCE_MAX, Columns
 from angarium.core.wire.packing import MessageColumns, pack
-from angarium.spark.columns import ALL_COLUMNS, omitted_by, record_batch
+from angarium.spark.columns import ALL_COLUMNS, RecordBatches, omitted_by
 
 TIME = pa.timestamp("us", tz="UTC")
 TEXT = pa.string()
@@ -33,7 +36,7 @@ def piece(position: int, *bodies: bytes, first: int = 1, ms: int = 1_000, **colu
 
 
 def rows(*pieces: LogPiece) -> list[dict[str, object]]:
-    batch = record_batch("orders", pieces, SCHEMA)
+    batch = RecordBatches("orders", SCHEMA).of(pieces)
     batch.validate(full=True)
     assert batch.schema.names == list(ALL_COLUMNS)
     found: list[dict[str, object]] = batch.to_pylist()
@@ -55,7 +58,7 @@ def test_plain_messages_of_several_batches() -> None:
 def test_message_ids_are_those_that_people_see(sequence: int) -> None:
     producer = bytes([255 - sequence % 97] * 16)
     batch = Batch.parse(pack(producer, sequence, 0, [b""]))
-    (found,) = record_batch("q", [LogPiece([0], batch)], SCHEMA).to_pylist()
+    (found,) = RecordBatches("q", SCHEMA).of([LogPiece([0], batch)]).to_pylist()
     assert found["message_id"] == format_id(message_id(producer, sequence))
 
 
@@ -63,15 +66,42 @@ def test_message_ids_are_those_that_people_see(sequence: int) -> None:
 def test_message_ids_of_sequences_with_gaps(found_sequences: set[int], producer: bytes) -> None:
     sequences = sorted(found_sequences)
     batch = Batch.parse(pack(producer, sequences[0], 0, [b""] * len(sequences), MessageColumns(sequences=sequences)))
-    found = record_batch("q", [LogPiece(range(len(sequences)), batch)], SCHEMA).to_pylist()
+    found = RecordBatches("q", SCHEMA).of([LogPiece(range(len(sequences)), batch)]).to_pylist()
     assert [row["message_id"] for row in found] == [format_id(message_id(producer, each)) for each in sequences]
 
 
 @given(st.integers(1, SEQUENCE_MAX - 5_000), st.integers(1, 5_000))
 def test_message_ids_of_many_in_a_row(first: int, count: int) -> None:
     batch = Batch.parse(pack(PRODUCER, first, 0, [b""] * count))
-    found = record_batch("q", [LogPiece(range(count), batch)], SCHEMA).column("message_id").to_pylist()
+    found = RecordBatches("q", SCHEMA).of([LogPiece(range(count), batch)]).column("message_id").to_pylist()
     assert found == [format_id(message_id(PRODUCER, first + place)) for place in range(count)]
+
+
+def test_what_is_alike_for_all_messages_is_cut_to_each_batch() -> None:
+    batches, later = RecordBatches("orders", SCHEMA), 0
+    for count in (2, 5_000, 1, 300):
+        told = piece(later, *[b"x"] * count, first=later + 1)
+        found = batches.of([told])
+        found.validate(full=True)
+        assert found.to_pylist() == rows(told)
+        later += count
+    special = piece(0, b"x", priorities=bytes([9]), properties=[encode({"n": 1})])
+    assert batches.of([special]).to_pylist() == rows(special)
+    assert batches.of([piece(0, b"x")]).to_pylist() == rows(piece(0, b"x"))
+
+
+PLAIN_BATCH_MADE = """
+import sys
+from tests.unit.spark.test_spark_columns import SCHEMA, RecordBatches, piece
+RecordBatches("orders", SCHEMA).of([piece(0, b"x")])
+print("pandas" in sys.modules)
+"""
+
+
+def test_plain_messages_do_not_make_a_process_import_pandas() -> None:
+    """Arrow does that by itself in some of its calls, and it takes longer than reading a hundred thousand messages."""
+    done = subprocess.run([sys.executable, "-c", PLAIN_BATCH_MADE], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_what_was_packed_keeps_its_types() -> None:
