@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from angarium.client import blocking
 from angarium.client.staging import StagedPart
 from angarium.core.errors import AngariumError, LocalProtocolError
+from angarium.spark import process
 from angarium.spark.rows import RowReader
 from angarium.spark.sink_options import SinkOptions
 
@@ -36,6 +37,7 @@ class Staged(WriterCommitMessage):
 
 def write_rows(options: SinkOptions, query: str, batch: int, rows: Iterator[Any]) -> Staged:
     """A task: stage all rows."""
+    process.prepare()
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
     with blocking.connect(options.address, name="spark") as connection:
