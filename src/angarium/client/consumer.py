@@ -261,7 +261,10 @@ class Consumer(Ready, Entering):
             raise self.error
 
     def recover(self) -> "asyncio.Future[None]":
-        """Give back all that has no outcome; done when it may come again."""
+        """Give back all that has no outcome; done when it may come again. Who asks while that is under way, because he
+        gave up waiting for it, waits for the same: nothing is handed out meanwhile."""
+        if self._recovered is not None:
+            return asyncio.shield(self._recovered)
         self.flush_now()
         unread = RangeSet()
         for message in self.unread():
@@ -273,9 +276,10 @@ class Consumer(Ready, Entering):
         if self.taken is not None:
             self.taken.forget()
         session = self._session
-        self._recovered = session.loop.create_future()
+        recovered = self._recovered = session.loop.create_future()
+        # If there is nothing to give back, it is done before this returns.
         session.driver.handle(events.Recover(session.number, self.number, list(unread)))
-        return self._recovered
+        return asyncio.shield(recovered)
 
     def unread(self) -> Iterator[Message]:
         """What is in nobody's hands."""
