@@ -87,6 +87,26 @@ def test_turns_are_fair_and_durable_names_hold_for_each_topic(tmp_path: Path) ->
     asyncio.run(main())
 
 
+def test_a_paused_pattern_gets_nothing_until_it_goes_on(tmp_path: Path) -> None:
+    async def scenario(address: str) -> None:
+        async with angarium.connect(address) as connection, connection.session() as session:
+            await session.send(angarium.Topic("news.one"), b"before")
+            consumer = session.consume_matching("news.*")
+            await consumer.opened()
+            with pytest.raises(angarium.LocalProtocolError):
+                consumer.set_prefetch(-1)
+            consumer.set_prefetch(0)
+            for name in ("news.one", "news.two"):  # the second is new
+                await session.send(angarium.Topic(name), b"x")
+            assert await consumer.receive(0.3) is None
+            consumer.set_prefetch(10)
+            found = [await consumer.receive(WAIT_S) for _ in range(2)]
+            assert {message.destination for message in found if message is not None} == {"news.one", "news.two"}
+
+    with running(tmp_path) as broker:
+        asyncio.run(scenario(broker.address))
+
+
 def test_every_way_to_acknowledge_works_with_patterns(tmp_path: Path) -> None:
     names = [f"t.{number}" for number in range(3)]
 

@@ -9,7 +9,7 @@
 | (transacted) | by `Session.commit`, all of them; `rollback` gives them back |
 
 In the last two the application may take more than the prefetch before it acknowledges: the consumer's window then
-grows with what it has taken, to `PREFETCH_MAX`.
+grows with what it has taken, to `PREFETCH_MAX`; but not while the application has set the prefetch to 0.
 """
 from typing import TYPE_CHECKING, Literal
 
@@ -34,7 +34,7 @@ class Taken:
     def __init__(self, consumer: "Consumer", prefetch: int) -> None:
         self.messages: list[Message] = []
         self.consumer = consumer
-        self._prefetch = prefetch
+        self.prefetch = prefetch  # as the application has it
 
     def asked(self) -> None:
         """The application asks for the next one: it is done with those before."""
@@ -68,7 +68,7 @@ class Taken:
 
 class TakenLazily(Taken):
     def asked(self) -> None:
-        if len(self.messages) >= min(LAZY_MESSAGES_MAX, (self._prefetch + 1) // 2):
+        if len(self.messages) >= min(LAZY_MESSAGES_MAX, (self.prefetch + 1) // 2):
             self.settle_all()
 
     def starving(self) -> None:
@@ -90,8 +90,8 @@ class TakenUntilTold(Taken):
                 f"consumer of '{self.consumer.destination}': {count:,} messages were taken and neither "
                 "acknowledged nor committed: do that first"
             )
-        if count >= self.consumer.prefetch:
-            self.consumer.set_prefetch(min(PREFETCH_MAX, count + self._prefetch))
+        if count >= self.consumer.prefetch and self.prefetch:
+            self.consumer.resize(min(PREFETCH_MAX, count + self.prefetch))
 
     def settle_all(self) -> None:
         super().settle_all()
@@ -102,8 +102,8 @@ class TakenUntilTold(Taken):
         self._shrink()
 
     def _shrink(self) -> None:
-        if self.consumer.prefetch > self._prefetch:
-            self.consumer.set_prefetch_soon(self._prefetch)
+        if self.consumer.prefetch > self.prefetch:
+            self.consumer.resize_soon(self.prefetch)
 
 
 _TAKEN: dict[str, type[Taken] | None] = {

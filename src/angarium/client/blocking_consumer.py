@@ -62,8 +62,8 @@ class ThreadedConsumer(asynchronous.Consumer):
     def open_file(self, open_stream: Callable[[], IncomingStream]) -> io.BufferedReader:
         return open_file(open_stream, self._loop)
 
-    def set_prefetch_soon(self, prefetch: int) -> None:
-        self._loop.call_soon_threadsafe(self.set_prefetch, prefetch)
+    def resize_soon(self, prefetch: int) -> None:
+        self._loop.call_soon_threadsafe(self.resize, prefetch)
 
     def unread(self) -> Iterator[asynchronous_message.Message]:
         return chain(self._ready_ones(), [message for message in list(self.fetched) if self._has(message)])
@@ -194,7 +194,7 @@ class Consumer:
             message.release()
 
     def set_prefetch(self, prefetch: int) -> None:
-        """How many messages may be here unsettled, from now on."""
+        """How many messages may be here unsettled, from now on; 0: none come until it is more."""
 
         async def set_prefetch() -> None:
             self._consumer.set_prefetch(prefetch)

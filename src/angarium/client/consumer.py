@@ -220,7 +220,13 @@ class Consumer(Ready, Entering):
     # -- control ---------------------------------------------------------------------------------
 
     def set_prefetch(self, prefetch: int) -> None:
-        """How many messages may be here unsettled, from now on."""
+        """How many messages may be here unsettled, from now on; 0: none come until it is more."""
+        self.resize(prefetch)
+        if self.taken is not None:
+            self.taken.prefetch = prefetch
+
+    def resize(self, prefetch: int) -> None:
+        """The same for now, whatever the application has said."""
         if prefetch == self.prefetch or self.is_closing or self.is_ended:
             return
         session = self._session
@@ -230,20 +236,20 @@ class Consumer(Ready, Entering):
     def want(self, count: int) -> None:
         """Make room for so many messages more than the application has in its hands; 0: nothing is fetched."""
         self.flush_now()
-        self.set_prefetch(min(PREFETCH_MAX, self._unsettled + count) if count else 0)
+        self.resize(min(PREFETCH_MAX, self._unsettled + count) if count else 0)
 
     def give_back_ready(self) -> None:
         """What lies ready goes back as if it had never been delivered."""
         unwanted = list(self.unread())
         self._drop_ready()
         if unwanted and not self.is_closing:  # else all goes back with the close
-            self.set_prefetch(0)  # it makes no room: the broker would send it here again, and count it after all
+            self.resize(0)  # it makes no room: the broker would send it here again, and count it after all
             for message in unwanted:
                 self.settle(message, Outcome.RETURN)
 
-    def set_prefetch_soon(self, prefetch: int) -> None:
-        """`set_prefetch`, from wherever the application acknowledges."""
-        self.set_prefetch(prefetch)
+    def resize_soon(self, prefetch: int) -> None:
+        """`resize`, from wherever the application acknowledges."""
+        self.resize(prefetch)
 
     @property
     def unsettled_count(self) -> int:
@@ -296,7 +302,7 @@ class Consumer(Ready, Entering):
             self.give_back_ready()  # it has never been seen, and shall not count as delivered
             self.flush_now()
             if self._session.is_transacted and self.taken is not None and self.taken.messages:
-                self.set_prefetch(0)
+                self.resize(0)
                 self._session.close_later(self, unsubscribe)
                 self._begin_closing()
                 return

@@ -16,6 +16,7 @@ from angarium.client.entering import Entering
 from angarium.client.message import Message
 from angarium.client.ready import Ready
 from angarium.core.client import events
+from angarium.core.client.consumer import check_prefetch
 from angarium.core.errors import AngariumError, LocalProtocolError, Rejected
 from angarium.core.wire.frames import DestinationKind, PatternSyntax
 
@@ -163,7 +164,7 @@ class PatternConsumer(Ready, Entering):
             self._complete.set_result(None)
 
     def _share(self, more: int = 0) -> int:
-        return max(1, self.prefetch // max(1, len(self._consumers) + more))
+        return max(1, self.prefetch // max(1, len(self._consumers) + more)) if self.prefetch else 0
 
     def _divide(self) -> None:
         share = self._share()
@@ -198,7 +199,8 @@ class PatternConsumer(Ready, Entering):
     # -- control ---------------------------------------------------------------------------------
 
     def set_prefetch(self, prefetch: int) -> None:
-        """How many messages may be here unsettled, from now on: divided among the destinations."""
+        """How many messages may be here unsettled, from now on: divided among the destinations; 0: none come."""
+        check_prefetch(prefetch)
         self.prefetch = prefetch
         self._divide()
 
