@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from angarium.core.destination.events import DestinationSettings
+from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
 from tests.unit.core.core_manager import World
 from tests.unit.core.core_messages import colours
@@ -102,6 +103,8 @@ def test_an_active_shared_durable_subscription_cannot_be_changed(change: dict[st
     world.consumer(topic, subscription="s", selector=RED, shared=True)
     other = world.consumer(topic, subscription="s", shared=True, **{"selector": RED, **change})
     assert other.closed_codes == ["subscription-differs"]
+    told = world.last(other.session, frames.ConsumerClosed).reason
+    assert ("another selector" if "selector" in change else "another no_local") in told
 
 
 def test_an_active_unshared_durable_subscription_cannot_be_changed() -> None:

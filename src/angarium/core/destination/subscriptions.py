@@ -130,7 +130,8 @@ class Subscriptions:
             kind = f"{'shared' if known.shared else 'unshared'}, {'durable' if known.durable else 'not durable'}"
             raise Rejected("subscription-differs", f"{what} as {kind}; ask for that, remove it, or use another name")
         if active and not same:
-            reason = f"{what} with another selector; close its consumers first, or use another name"
+            other = "another selector" if frame.selector != known.selector else "another no_local"
+            reason = f"{what} with {other}; close its consumers first, or use another name"
             raise Rejected("subscription-differs", reason)
         return same
 
