@@ -183,6 +183,33 @@ def test_what_was_refused_does_not_count_as_open_and_is_forgotten_in_the_end() -
     assert client.failure == "too-many-links"
 
 
+# Once only what the destination itself refuses was remembered.
+@pytest.mark.parametrize(
+    ("name", "kind", "code"),
+    [
+        ("q", DestinationKind.TOPIC, "wrong-kind"),
+        ("_TEMP.gone", DestinationKind.ANY, "unknown-destination"),
+        ("_LOG.x", DestinationKind.ANY, "reserved-name"),
+    ],
+)
+def test_what_is_said_of_it_before_a_refusal_is_heard_ends_nothing(name: str, kind: DestinationKind, code: str) -> None:
+    node = Node(SessionSettings(links_max=10))
+    client = node.connect_with_session()
+    client.open_producer("q", number=1)
+    for number in range(2, 252):
+        client.send(frames.ConsumerOpen(number, name, kind), frames.ProducerOpen(number, name, kind))
+        client.send(frames.Credit(number, 5), frames.Settle(number, 1, frames.Outcome.SETTLE, []))
+        client.send(frames.ConsumerClose(number), frames.ProducerClose(number))
+    assert {frame.code for frame in client.received(frames.ConsumerClosed)} == {code}
+    assert {frame.code for frame in client.received(frames.ProducerClosed)} == {code}
+    assert not client.closed
+    session = node.client_manager._sessions[client.identity]
+    assert (len(session._consumers), len(session._producers), len(session._ended_links)) == (0, 1, 0)
+    for number in range(252, 502):  # and if nothing is said of it
+        client.send(frames.ConsumerOpen(number, name, kind, credit=5), frames.ProducerOpen(number, name, kind))
+    assert len(session._consumers) + len(session._producers) == 101
+
+
 def test_of_what_was_refused_a_bounded_number_is_remembered() -> None:
     node, client = refused_often(250)
     session = node.client_manager._sessions[client.identity]

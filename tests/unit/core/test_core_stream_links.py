@@ -102,6 +102,16 @@ def test_a_reader_ends_with_its_last_fragment_and_what_comes_later_is_dropped() 
     assert links.send(frames.StreamRead(1, 1, 0, 0, 8)), "the number is free"
 
 
+# Once it cost the connection: a consumer may be closed while one of its messages is being opened.
+def test_a_reader_of_a_consumer_that_is_not_open_is_told_that_it_holds_nothing() -> None:
+    links = Links()
+    posted, answers = links.client_frame(frames.StreamRead(1, 3, 0, 0, 8), b"", lambda _: 0)
+    assert not posted and links.destinations() == []
+    (answer,) = answers
+    assert isinstance(answer, frames.StreamReadEnd) and (answer.reader, answer.code) == (1, "not-held")
+    assert links.send(frames.StreamCredit(1, 9)) == links.send(frames.StreamReadEnd(1)) == []
+
+
 def test_a_browser_is_known_to_the_message_manager_itself() -> None:
     links = Links()
     posted, _ = links.client_frame(frames.StreamRead(1, -1, 0, 0, 8, "q"), b"", lambda _: QUEUE)

@@ -3,8 +3,8 @@
     open request --> LOCATING --Located--> OPENING --Opened--> OPEN --Closed--> (gone)
 
 What a client says of a consumer right after opening it waits until the destination is located. What it sent before it
-could know that the broker had closed a producer or consumer is ignored: of those some are remembered, and by the
-highest number that no longer is, all below it. Anything else for a producer or consumer that is not open is the
+could know that the broker had refused or closed a producer or consumer is ignored: of those some are remembered, and by
+the highest number that no longer is, all below it. Anything else for a producer or consumer that is not open is the
 client's error. What they carry is not known here: that is the session's (`session.py`).
 """
 from msgspec.structs import replace
@@ -79,7 +79,7 @@ class Linking:
         self._unconfirmed.forget(frame.producer)
         if frame.query and self.is_transacted:
             reason = "what a transaction sends cannot be staged: use a session that is not transacted"
-            return [self._refused(frame, "stage-refused", reason)]
+            return [self._refused(Link(frame), "stage-refused", reason)]
         if frame.destination == ADMINISTRATION:
             return self._open_administration(frame)
         return self._open(self._producers, frame.producer, frame, size_bytes)
@@ -88,7 +88,7 @@ class Linking:
         """The client manager itself takes what is sent there: there is nobody to ask."""
         if self.is_transacted or self._desk is None:
             reason = f"{ADMINISTRATION!r} takes no part in transactions: use a session that is not transacted"
-            return [self._refused(frame, "reserved-name", reason)]
+            return [self._refused(Link(frame), "reserved-name", reason)]
         self._ended_links.pop((True, frame.producer), None)
         self._producers[frame.producer] = Link(frame, LinkState.OPEN, is_desk=True)
         return [self._to_client(frames.ProducerOpened(frame.producer, frame.identity, frame.confirmed))]
@@ -101,7 +101,7 @@ class Linking:
             if isinstance(frame, frames.ConsumerOpen) and frame.subscription:
                 check_name(frame.subscription, what="subscription")
         except Rejected as refusal:
-            return [self._refused(frame, refusal.code, refusal.reason)]
+            return [self._refused(Link(frame), refusal.code, refusal.reason)]
         self._waiting.add(size_bytes)
         key = (links is self._producers, number)
         self._ended_links.pop(key, None)
@@ -112,15 +112,24 @@ class Linking:
         self._locating.setdefault(link.asked, {})[key] = link
         return [ToBus(self.identity, 0, frames.Locate(*link.asked))]
 
-    def _refused(self, frame: frames.ProducerOpen | frames.ConsumerOpen, code: str, reason: str) -> SendFrame:
+    def _refused(self, link: Link, code: str, reason: str) -> SendFrame:
+        """The client may close it, or give credit, before it hears of that."""
+        frame = link.open
+        link.state = LinkState.CLOSED
+        link.waiting.clear()
         if isinstance(frame, frames.ProducerOpen):
+            self._producers[frame.producer] = link
+            self._remember_closed(self._producers, frame.producer)
             return self._to_client(frames.ProducerClosed(frame.producer, code, reason))
+        link.open = replace(frame, held=[])  # it may be long
+        self._consumers[frame.consumer] = link
+        self._remember_closed(self._consumers, frame.consumer)
         return self._to_client(frames.ConsumerClosed(frame.consumer, code, reason))
 
     def _located(self, frame: frames.Located) -> list[Command]:
         commands: list[Command] = []
         asked = (frame.name, frame.asked_kind, frame.existing)
-        for (is_producer, number), link in self._locating.pop(asked, {}).items():
+        for (is_producer, _), link in self._locating.pop(asked, {}).items():
             self._waiting.remove(link.waiting_bytes)
             link.waiting_bytes = 0
             if frame.destination:
@@ -135,8 +144,7 @@ class Linking:
                 if self._stalled and not is_producer:
                     commands.append(ToBus(self.identity, frame.destination, frames.Stall(True)))
             else:
-                del (self._producers if is_producer else self._consumers)[number]
-                commands.append(self._refused(link.open, frame.code, frame.reason))
+                commands.append(self._refused(link, frame.code, frame.reason))
         return commands
 
     # -- use -------------------------------------------------------------------------------------------
@@ -160,10 +168,9 @@ class Linking:
         return [ToBus(self.identity, link.destination, frame)]
 
     def _destination_of(self, consumer: int) -> int:
+        """Where it has its messages from; 0: it has none, or no longer."""
         link = self._consumers.get(consumer)
-        if link is None or not link.destination:
-            raise RemoteProtocolError("not-open", f"consumer {consumer} is not open")
-        return link.destination
+        return 0 if link is None else link.destination
 
     def _to_client(self, frame: Frame, payload: bytes = b"") -> SendFrame:
         return SendFrame(self.connection, self.number, frame, payload)

@@ -84,7 +84,7 @@ class StreamLinks:
         self, frame: Frame, payload: bytes, destination_of: Callable[[int], int]
     ) -> tuple[list[ToBus], list[Frame]]:
         """What goes to the bus, and what to answer at once; `destination_of` knows where a consumer has its messages
-        from."""
+        from, or 0."""
         match frame:
             case frames.StreamFragment(number):
                 link = self._link(number)
@@ -102,6 +102,9 @@ class StreamLinks:
                 return [ToBus(self._session, link.destination, frame)] if is_known else [], []
             case frames.StreamRead(consumer=consumer):
                 destination = destination_of(consumer) if consumer >= 0 else 0
+                if consumer >= 0 and not destination:  # it was closed meanwhile: the client may not know
+                    reason = f"consumer {consumer} is not open"
+                    return [], [frames.StreamReadEnd(frame.reader, "not-held", reason)]
                 return self._readers.open(replace(frame, attachment=self._attachment), destination), []
             case frames.StreamCredit() | frames.StreamReadEnd():
                 return self._readers.client_frame(frame), []
