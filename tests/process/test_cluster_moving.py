@@ -149,6 +149,10 @@ def test_the_command_says_what_it_does(capfd: pytest.CaptureFixture[str], tmp_pa
         listed = next(line for line in run("ls")[1].splitlines() if line.startswith("orders"))
         assert listed.split()[2] == target and f"{target}, primary {target}1" in run("describe", "orders")[1]
         assert run("receive", "orders", "--count", "1", "--timeout", "20")[1] == "hello\n"
+        assert f'"orders":"{target}"' in run("admin", "cluster.moves", "--json")[1]
+        code, _, err = run("cluster", "move-destination", "orders", source)
+        assert code == 0 and f"'orders' is in group '{source}'" in err, "back where its name belongs"
+        assert '"orders"' not in run("admin", "cluster.moves", "--json")[1], "and no exception any more"
         code, _, err = run("cluster", "move-destination", "nothing", "a", "--timeout", "20")
         other = run("cluster", "move-destination", "nothing", "b", "--timeout", "20")
         assert "there is no destination 'nothing'" in err + other[2] and 1 in (code, other[0])

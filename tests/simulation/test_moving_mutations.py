@@ -56,7 +56,7 @@ def it_is_copied_before_its_last_write_is_durable(patch: pytest.MonkeyPatch) -> 
 
 
 def nobody_is_told_that_it_has_moved(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ClientManager, "_destinations_moved", lambda manager, groups: [])
+    patch.setattr(ClientManager, "_destinations_moved", lambda manager, groups, is_unsure: [])
 
 
 def the_source_keeps_what_has_moved(patch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def the_source_keeps_what_has_moved(patch: pytest.MonkeyPatch) -> None:
 
     def mutant(self: Moves, name: str, now: float) -> Any:
         commands = departed(self, name, now)
-        is_gone = self.placement.exceptions.get(name, self._group) != self._group
+        is_gone = self._place(name) != self._group
         return [
             msgspec.structs.replace(command, operations=[]) if is_gone and isinstance(command, Write) else command
             for command in commands

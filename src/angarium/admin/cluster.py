@@ -114,6 +114,11 @@ class Cluster:
             return False
         return True
 
+    async def group_of(self, name: str) -> str:
+        """The replica group that has the destination, or would have it."""
+        answer = await self._connection.request("cluster.where", {"name": name})
+        return str(convert("cluster.where", answer.result, dict[str, Any]).get("group", ""))
+
     async def moves(self) -> "Moves":
         answer = await self._connection.request("cluster.moves", {})
         return convert("cluster.moves", answer.result, Moves)
@@ -147,7 +152,7 @@ class Moves(msgspec.Struct, frozen=True, kw_only=True):
     begun: int = 0  # the number of the last one
     moving: list[MovingDestination] = []
     ended: list[EndedMove] = []  # the last few that came to nothing
-    moved: dict[str, str] = {}  # name -> group, of those that are not where their slot is, or were not
+    moved: dict[str, str] = {}  # name -> group, of those that are not where their slot is
 
 
 class Progress(NamedTuple):
@@ -204,8 +209,8 @@ def voting(status: ClusterStatus, nodes: list[str]) -> Progress:
     return Progress(False, f"{', '.join(status.voters)} decide, {', '.join(nodes)} are to{waits}")
 
 
-def destination_moved(moves: Moves, asked: MoveAsked) -> Progress:
-    """Raises `Rejected` if it came to nothing."""
+def destination_moved(moves: Moves, asked: MoveAsked, place: str) -> Progress:
+    """`place`: the group that has it, as was said after `moves`. Raises `Rejected` if it came to nothing."""
     name, group = asked.name, asked.group
     under_way = next((move for move in moves.moving if move.name == name), None)
     if under_way is not None:
@@ -213,7 +218,7 @@ def destination_moved(moves: Moves, asked: MoveAsked) -> Progress:
         return Progress(False, f"{name!r} is being moved to group {group!r}: {under_way.step}, {copied}")
     if moves.begun < asked.number:
         return Progress(False, f"{name!r} is to be moved to group {group!r}")
-    if moves.moved.get(name) == group:
+    if place == group:
         return Progress(True, f"{name!r} is in group {group!r}")
     ended = next((end for end in moves.ended if end.name == name and end.number >= asked.number), None)
     if ended is not None:

@@ -140,7 +140,7 @@ def move_destination(
     async def look(cluster: Cluster) -> Progress:
         if asked[0].is_there:
             return Progress(True, f"{destination!r} is in group {group!r} already")
-        progress = destination_moved(await cluster.moves(), asked[0])
+        progress = destination_moved(await cluster.moves(), asked[0], await cluster.group_of(destination))
         if progress.is_done and not await cluster.is_open(destination):
             return Progress(False, f"{destination!r} is being opened in group {group!r}")
         return progress

@@ -116,6 +116,13 @@ class Pair:
 
     # -- what is where -------------------------------------------------------------------------------------
 
+    def made_before(self, number: int, name: str) -> None:
+        """It is there though its name does not belong there, nor was it moved."""
+        world = self.worlds[number]
+        placement, world.manager.moves.placement = world.manager.moves.placement, Placement()
+        world.locate(name)
+        world.manager.moves.placement = placement
+
     def has(self, number: int, name: str = "q") -> bool:
         return self.worlds[number].manager.find(name) is not None
 

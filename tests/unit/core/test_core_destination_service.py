@@ -5,7 +5,7 @@ from angarium.core.errors import LocalProtocolError
 from angarium.core.groups.records import Placement
 from angarium.core.ids import destination_id
 from angarium.core.session.destination_service import DestinationService, merge_pages
-from angarium.core.session.events import FromBus, ToBus
+from angarium.core.session.events import DestinationsMoved, FromBus, ToBus
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
 
@@ -126,7 +126,17 @@ def test_merged_pages_reach_the_end_of_every_group() -> None:
 def test_what_is_elsewhere_than_before_is_told() -> None:
     made = DestinationService()
     slots = (1, 2) * 512
-    assert made.placed(Placement(1, slots, {"a": 2})) == {}, "nobody has looked for anything before"
-    assert made.placed(Placement(2, slots, {"a": 2, "b": 1})) == {"b": 1}
-    assert made.placed(Placement(3, slots, {"a": 1, "b": 1})) == {"a": 1}
-    assert made.group_of_name("a") == 1
+    assert made.placed(Placement(1, slots, {"a": 1})) is None, "nobody has looked for anything before"
+    assert Placement(1, slots).group_of("a") == 2 and Placement(1, slots).group_of("b") == 2
+    assert made.placed(Placement(2, slots, {"a": 1, "b": 1})) == DestinationsMoved({"b": 1})
+    assert made.placed(Placement(3, slots, {"b": 1})) == DestinationsMoved({"a": 2}), "it is where it belongs again"
+    assert made.group_of_name("a") == 2
+    assert made.placed(Placement(4, slots, {"b": 1}, moves_begun=1)) is None, "a move has begun, and is not done"
+
+
+def test_of_several_changes_at_once_something_may_have_gone_and_come_back() -> None:
+    made = DestinationService()
+    slots = (1, 2) * 512
+    made.placed(Placement(1, slots))
+    assert made.placed(Placement(3, slots)) is None, "nothing was moved"
+    assert made.placed(Placement(7, slots, moves_begun=2)) == DestinationsMoved({}, is_unsure=True)

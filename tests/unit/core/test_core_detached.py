@@ -47,6 +47,16 @@ def test_whoever_looks_for_a_destination_elsewhere_than_it_is_now_asks_again() -
     assert is_detached(client) and not is_detached(other)
 
 
+def test_whoever_looks_for_something_asks_again_if_it_may_have_been_elsewhere() -> None:
+    node = Node()
+    client, waiting = (node.connect_with_session() for _ in range(2))
+    client.open_producer("q")
+    node.auto = False
+    waiting.send(frames.ProducerOpen(1, "q", ANY))
+    node.tell(DestinationsMoved({}, is_unsure=True))
+    assert is_detached(waiting) and not is_detached(client)
+
+
 # -- as it should be ---------------------------------------------------------------------------------------------
 
 

@@ -227,6 +227,23 @@ def test_a_destination_of_a_placement_that_is_out_of_date_is_not_touched() -> No
     assert pair.source.consumer(pair.source.locate("q")).positions == [3, 4, 5, 6, 7, 8, 9]
 
 
+def test_one_that_goes_home_while_its_group_is_down_is_not_kept_there() -> None:
+    """No exception of the placement names it any more."""
+    pair, _, _ = used()
+    pair.move()
+    found = pair.target.locate("q")
+    pair.begin("q", SOURCE)
+    for number in (SOURCE, TARGET):
+        pair.hear(number)
+    pair.run(lambda: not pair.placement.moves)
+    assert not pair.placement.exceptions
+    pair.crash(TARGET)
+    pair.hear(SOURCE)
+    assert pair.has(SOURCE) and not pair.has(TARGET) and not pair.rows(TARGET, found)
+    asked = pair.locate(TARGET)
+    assert not pair.target.received(asked, frames.Located) and not pair.has(TARGET), "nor is it made there anew"
+
+
 def test_what_is_traced_stays() -> None:
     pair = Pair()
     pair.source.request("destination.create", name="q", traced=True)
@@ -304,12 +321,12 @@ def test_a_target_that_does_not_answer_is_given_up() -> None:
 def test_a_target_that_has_one_of_that_name_or_no_room_refuses() -> None:
     pair = Pair(DestinationSettings(destinations_max=1))
     pair.source.locate("q")
-    pair.target.locate("other")
+    pair.made_before(TARGET, "other")
     pair.move()
     assert pair.placement.moves_ended["q"].code == "too-many-destinations" and pair.has(SOURCE)
     pair = Pair()
     pair.source.locate("q")
-    pair.target.locate("q")
+    pair.made_before(TARGET, "q")
     pair.move()
     assert pair.placement.moves_ended["q"].code == "already-exists" and pair.has(SOURCE)
 

@@ -93,6 +93,23 @@ def test_one_whose_records_are_damaged_while_it_is_away_is_not_opened_without_th
     assert pair.source.consumer(pair.source.locate("q")).bodies == FIVE, "repaired at the start, or another copy"
 
 
+def test_numbers_of_commits_go_along_though_their_rows_are_damaged() -> None:
+    """They are of all sessions of the group: a row of one would keep every destination from leaving."""
+    pair = Pair()
+    queue(pair)
+    other = pair.source.locate("other")
+    producer = pair.source.producer(other)
+    batch = pack(producer.identity, 1, 0, [b"x"])
+    commit = frames.TransactionCommit(1, [(other, producer.number, len(batch))], [], b"")
+    pair.source.frame(producer.session, 0, commit, batch)
+    rows = pair.source.disk.tables[Table.TRANSACTION]
+    assert rows
+    pair.source.disk.damaged_rows.update((Table.TRANSACTION, key) for key in rows)
+    pair.move()
+    assert pair.has(TARGET) and pair.target.consumer(pair.target.locate("q")).bodies == FIVE
+    assert pair.target.manager.transactions.numbers.last == {producer.session: 1}
+
+
 def test_a_target_whose_copy_is_damaged_refuses_before_the_source_deletes_anything() -> None:
     pair = Pair()
     found = queue(pair)

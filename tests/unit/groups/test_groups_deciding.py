@@ -106,23 +106,16 @@ def test_one_past_each_limit_is_refused() -> None:
     state = after(state, d.GroupConfigured("g", ("x", "y")))
     assert refused(state, d.GroupConfigured("h", ("x",))) == "too-many"
     assert refused(state, d.CopyAdded("g", 0, "z")) == "too-many"
-    state = after(state, d.ExceptionSet(0, "orders", "g"))
-    assert refused(state, d.ExceptionSet(1, "prices", "g")) == "too-many"
     state = after(state, d.SettingSet("key", b"1234"))
     assert refused(state, d.SettingSet("key2", b"")) == "too-many"
     assert refused(state, d.SettingSet("key", b"12345")) == "too-long"
     assert refused(founded(), d.VotersWanted(("a", "b", "c"), tuple("abcdef"))) == "bad-voters"
 
 
-def test_slots_are_dealt_once_and_moved_by_version() -> None:
+def test_slots_are_dealt_once() -> None:
     state = after(founded(), d.GroupConfigured("g", ("x",)), d.GroupConfigured("h", ("y",)), d.SlotsDealt(("g", "h")))
     assert len(state.placement.slots) == SLOTS and state.placement.slots[:3] == (1, 2, 1)
     assert refused(state, d.SlotsDealt(("h",))) == "stale-version"
-    assert refused(state, d.SlotsMoved(0, "h", (0,))) == "stale-version"
-    assert refused(state, d.SlotsMoved(1, "h", (SLOTS,))) == "bad-slot"
-    state = after(state, d.SlotsMoved(1, "h", (0,)), d.ExceptionSet(2, "orders", "g"))
-    assert state.placement.slots[0] == 2 and state.placement.exceptions == {"orders": 1}
-    assert after(state, d.ExceptionSet(3, "orders", "")).placement.exceptions == {}
 
 
 def test_settings_have_versions() -> None:

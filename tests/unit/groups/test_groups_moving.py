@@ -74,10 +74,12 @@ def test_what_cannot_be_moved_is_refused() -> None:
     assert after(full, d.MoveBegun("orders", "g")).placement.moves["orders"] == Move(2, 2, 1)
 
 
-def test_a_destination_that_came_back_stays_named() -> None:
-    """So that whoever had it meanwhile learns from the placement alone that it is not there."""
-    state = after(two_groups(), d.MoveBegun("orders", "h"), d.MoveDone("orders", 1, 1), d.MoveBegun("orders", "g"))
-    assert after(state, d.MoveDone("orders", 2, 1)).placement.exceptions == {"orders": 1}
+def test_a_destination_that_came_back_to_where_its_name_belongs_is_no_exception_any_more() -> None:
+    state = after(two_groups(Limits(exceptions_max=1)), d.MoveBegun("orders", "h"), d.MoveDone("orders", 1, 1))
+    assert refused(state, d.MoveBegun("prices", "h")) == "too-many"
+    home = after(state, d.MoveBegun("orders", "g"), d.MoveDone("orders", 2, 1))
+    assert home.placement.exceptions == {} and home.placement.group_of("orders") == 1
+    assert after(home, d.MoveBegun("prices", "h"), d.MoveDone("prices", 3, 1)).placement.exceptions == {"prices": 2}
 
 
 def test_few_moves_that_came_to_nothing_are_remembered() -> None:

@@ -238,34 +238,6 @@ def _dealt(state: State, decision: d.SlotsDealt, index: int) -> State:
     return state.but(placement=placement_but(state.placement, slots=slots))
 
 
-def _check_version(state: State, version: int) -> None:
-    if version != state.placement.version:
-        raise Rejected("stale-version", f"placement is at version {state.placement.version}, not {version}")
-
-
-def _slots_moved(state: State, decision: d.SlotsMoved, index: int) -> State:
-    _check_version(state, decision.version)
-    number = _group(state, decision.group).number
-    slots = list(state.placement.slots)
-    if not slots or any(not 0 <= slot < SLOTS for slot in decision.slots):
-        raise Rejected("bad-slot", f"slots are 0 to {SLOTS - 1}, and dealt before they are moved")
-    for slot in decision.slots:
-        slots[slot] = number
-    return state.but(placement=placement_but(state.placement, slots=tuple(slots)))
-
-
-def _exception(state: State, decision: d.ExceptionSet, index: int) -> State:
-    _check_version(state, decision.version)
-    exceptions = {name: n for name, n in state.placement.exceptions.items() if name != decision.destination}
-    if decision.group:
-        if len(exceptions) >= state.limits.exceptions_max:
-            raise too_many(f"destination {decision.destination!r}", "exceptions_max", state.limits.exceptions_max)
-        if not 0 < len(decision.destination) <= state.limits.name_characters_max:
-            raise Rejected("too-long", f"a destination's name has 1 to {state.limits.name_characters_max} characters")
-        exceptions[decision.destination] = _group(state, decision.group).number
-    return state.but(placement=placement_but(state.placement, exceptions=exceptions))
-
-
 def _setting(state: State, decision: d.SettingSet, index: int) -> State:
     key, value, version = decision.key, decision.value, state.settings_version
     if decision.version not in (None, version):
@@ -291,6 +263,6 @@ _RULES: dict[type[d.Decision], Any] = {
     d.NamedJoined: _named_joined, d.NamedLeft: _named_left,
     d.GroupConfigured: _configured, d.GroupFormed: _formed, d.GroupPromoted: _promoted, d.GroupShrunk: _shrunk,
     d.GroupAdmitted: _admitted, d.CopyAdded: _copy_added, d.CopyRemoved: _copy_removed,
-    d.SlotsDealt: _dealt, d.SlotsMoved: _slots_moved, d.ExceptionSet: _exception, d.SettingSet: _setting,
+    d.SlotsDealt: _dealt, d.SettingSet: _setting,
     **MOVE_RULES,
 }  # fmt: skip

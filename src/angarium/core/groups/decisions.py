@@ -130,18 +130,6 @@ class SlotsDealt(Decision, frozen=True):
     groups: tuple[str, ...]
 
 
-class SlotsMoved(Decision, frozen=True):
-    version: int  # of the placement that it changes
-    group: str
-    slots: tuple[int, ...]
-
-
-class ExceptionSet(Decision, frozen=True):
-    version: int
-    destination: str
-    group: str  # empty: as its slot says
-
-
 class MoveBegun(Decision, frozen=True):
     """A destination is to be moved from the group that has it to another."""
 
@@ -175,8 +163,7 @@ class SettingSet(Decision, frozen=True):
 AnyDecision = (
     Nothing | VotersSet | VotersWanted | EssentialSet | LimitsSet | NodeJoined | NodesGone | NamedJoined | NamedLeft
     | GroupConfigured | GroupFormed | GroupPromoted | GroupShrunk | GroupAdmitted | CopyAdded | CopyRemoved
-    | DrainSet | SlotsDealt | SlotsMoved | ExceptionSet | MoveBegun
-    | MoveDone | MoveEnded | SettingSet
+    | DrainSet | SlotsDealt | MoveBegun | MoveDone | MoveEnded | SettingSet
 )  # fmt: skip
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -1,6 +1,7 @@
 """Decisions about a destination that is moved from one replica group to another (core/moving).
 
-    MoveBegun --> under way --MoveDone--> an exception of the placement: it is in the target
+    MoveBegun --> under way --MoveDone---> it is in the target: an exception of the placement, unless that is where its
+                                           name belongs
                             --MoveEnded--> it has stayed in the source, and why is remembered for a while
 
 That a move is done is the one step that counts, and it is refused if the source has come to another epoch since it was
@@ -45,7 +46,8 @@ def _begun(state: State, decision: d.MoveBegun, index: int) -> State:
         raise Rejected("already-there", f"{name!r} is in replica group {decision.group!r}")
     if len(placement.moves) >= state.limits.moves_max:
         raise too_many(f"moving {name!r}", "moves_max", state.limits.moves_max)
-    if name not in placement.exceptions and len(placement.exceptions) >= state.limits.exceptions_max:
+    is_one_more = name not in placement.exceptions and target.number != placement.slot_of(name)
+    if is_one_more and len(placement.exceptions) >= state.limits.exceptions_max:
         raise too_many(f"destination {name!r}", "exceptions_max", state.limits.exceptions_max)
     number = placement.moves_begun + 1
     moves = {**placement.moves, name: Move(number, source, target.number)}
@@ -57,7 +59,10 @@ def _done(state: State, decision: d.MoveDone, index: int) -> State:
     move, moves = _without(state, decision.destination, decision.number)
     source = next(group for group in state.groups.values() if group.number == move.source)
     _check_epoch(source, decision.epoch)
-    exceptions = {**state.placement.exceptions, decision.destination: move.target}
+    name = decision.destination
+    exceptions = {other: group for other, group in state.placement.exceptions.items() if other != name}
+    if move.target != state.placement.slot_of(name):
+        exceptions[name] = move.target
     return state.but(placement=placement_but(state.placement, moves=moves, exceptions=exceptions))
 
 

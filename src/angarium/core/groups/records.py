@@ -75,7 +75,11 @@ class Placement(msgspec.Struct, frozen=True, array_like=True):
     def group_of(self, name: str) -> int:
         """Where the administrator has moved it, or else where its slot is; to be asked once slots are dealt."""
         moved = self.exceptions.get(name)
-        return self.slots[zlib.crc32(name.encode()) % len(self.slots)] if moved is None else moved
+        return self.slot_of(name) if moved is None else moved
+
+    def slot_of(self, name: str) -> int:
+        """The group to which its name belongs: the same for ever, since slots are dealt once."""
+        return self.slots[zlib.crc32(name.encode()) % len(self.slots)]
 
 
 class Setting(msgspec.Struct, frozen=True, array_like=True):

@@ -11,6 +11,7 @@ From EMPTYING on nobody here knows the destination any more, so nothing can chan
 disk. What became of it is seen in the placement alone (`moves.py`). If it is given up it is opened again once its last
 write is durable, so that nothing is missing. A message manager that is started in the middle of this begins anew.
 """
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -47,7 +48,7 @@ AGAIN_S = 0.5  # what is not answered is said again, after twice as long each ti
 AGAIN_S_MAX = 4.0  # up to this
 PATIENCE_S = 15.0  # after so long without an answer of the target, or of the own disk, the move is given up
 GONE_MAX = 10_000  # ids that are remembered so that late frames for them are not answered; past it the first is not
-_KEY_END = b"\xff" * 511  # above every key
+_NUMBERS_MAX = 5_000  # of commits in one message: less than CHUNK_BYTES
 _TABLES = (*COPIED, Table.TRANSACTION)
 
 
@@ -74,6 +75,7 @@ class Departure:
     low: bytes = b""  # and from where on
     sequence: int = 0
     sent: tuple[MoveRows, bytes] | None = None  # not yet answered
+    numbers: list[Item] | None = None  # of commits, as they were when their turn came
     ended: tuple[str, str] = ("", "")  # code and reason
     then: Callable[[], list[Command]] | None = None  # once its last write is durable: it was given up before
     again_at: float = 0.0
@@ -192,17 +194,26 @@ class Departures:
         if departure.step is not Step.EMPTYING:
             return []  # it took too long
         departure.step, departure.since, departure.again_at = Step.COPYING, now, now + AGAIN_S
-        return self._read(departure)
+        return self._read(departure, now)
 
     # -- copying -----------------------------------------------------------------------------------------
 
-    def _read(self, departure: Departure) -> list[Command]:
-        table = _TABLES[departure.table]
-        prefix, end = key_of(departure.identity), key_of(departure.identity + 1)
-        low, high = (departure.low, _KEY_END) if table is Table.TRANSACTION else (prefix + departure.low, end)
-        pending = PendingRows(departure.identity, lambda event, now: self._rows_read(departure, event, now))
+    def _read(self, departure: Departure, now: float) -> list[Command]:
+        table, identity = _TABLES[departure.table], departure.identity
+        if table is Table.TRANSACTION:
+            return self._rows_read(departure, self._numbers(departure), now)
+        pending = PendingRows(identity, lambda event, now: self._rows_read(departure, event, now))
         token = self._manager.pending_read(pending)
-        return [ReadRows(token, table, low, high, CHUNK_BYTES)]
+        return [ReadRows(token, table, key_of(identity) + departure.low, key_of(identity + 1), CHUNK_BYTES)]
+
+    def _numbers(self, departure: Departure) -> RowsRead:
+        """Those of commits are in memory, and right, whatever has become of their rows."""
+        if departure.numbers is None:
+            departure.numbers = self._manager.transactions.numbers.known()
+        start = bisect_left(departure.numbers, (departure.low, b""))
+        items = departure.numbers[start : start + _NUMBERS_MAX]
+        rest = departure.numbers[start + _NUMBERS_MAX : start + _NUMBERS_MAX + 1]
+        return RowsRead(0, items, rest[0][0] if rest else b"")
 
     def _rows_read(self, departure: Departure, event: RowsRead, now: float) -> list[Command]:
         name, number = departure.name, departure.move.number
@@ -218,7 +229,7 @@ class Departures:
         departure.table += not rest
         is_last = departure.table == len(_TABLES)
         if not found and not is_last and departure.sequence:
-            return self._read(departure)
+            return self._read(departure, now)
         items = [(key[start:], value) for key, value in found]
         payload = pack_items(items)
         size_bytes = sum(len(key) + len(value) for key, value in items)
@@ -255,7 +266,7 @@ class Departures:
             return []
         departure.sent, departure.since = None, now
         if not sent.last:
-            return self._read(departure)
+            return self._read(departure, now)
         departure.step = Step.DECIDING
         return self._decide(departure, now)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import Command, ToSession
 from angarium.core.destination.pending import PendingWrite
 from angarium.core.destination.records import DestinationRecord
@@ -79,20 +80,34 @@ class Moves:
                 commands += self._departed(departure.name, now)
         for arrival in list(self.arrivals):
             commands += self._look_at_arrival(arrival.name)
-        for name, group in placement.exceptions.items():
-            destination = self._manager.find(name)
-            if destination is not None and group != self._group and name not in self.departures:
-                commands += self._manager.remove(destination, PendingWrite())
+        for destination in self._left_over():
+            commands += self._manager.remove(destination, PendingWrite())
         for name, move in placement.moves.items():
             if move.source == self._group and name not in self.departures:
                 commands += self.departures.begin(name, move, now)
         return commands
 
+    def _left_over(self) -> list[Destination]:
+        """What we have and is elsewhere: we were down when that was decided. One that has come here by a move is an
+        exception of the placement as long as it is here; of what was made here none is deleted without being named."""
+        exceptions = self.placement.exceptions
+        named = [self._manager.find(name) for name, group in exceptions.items() if group != self._group]
+        come = [found for found in self._manager.destinations.values() if found.record.first_identity]
+        back = [found for found in come if self._place(found.record.name) != self._group]
+        return [
+            found for found in dict.fromkeys((*named, *back))
+            if found is not None and found.record.name not in self.departures
+        ]  # fmt: skip
+
+    def _place(self, name: str) -> int:
+        """The group that has it, or would."""
+        return self._group if name.startswith("_") or not self.placement.slots else self.placement.group_of(name)
+
     def _departed(self, name: str, now: float) -> list[Command]:
         departure = self.departures.over(name)
         if not departure.identity:
             return []  # it was never taken out
-        if self.placement.exceptions.get(name, self._group) == self._group:
+        if self._place(name) == self._group:
             ended = self.placement.moves_ended.get(name)
             why = "its move was given up" if ended is None else ended.reason
             told = Report(Level.INFO, "destination-stays", f"{name!r} stays in this replica group: {why}")
@@ -103,7 +118,7 @@ class Moves:
                 return [told]
             return [told, *self._read_from_start(opening)]
         self._forget_waiting(name)  # they ask where it is now
-        text = f"{name!r} is in replica group {self.placement.exceptions[name]} from now on"
+        text = f"{name!r} is in replica group {self._place(name)} from now on"
         deletes = self._manager.write([*row_deletes(departure.identity)], PendingWrite(), freeing=True)
         return [Report(Level.INFO, "destination-left", text), deletes]
 
@@ -113,7 +128,7 @@ class Moves:
         is_under_way = move is not None and move.number == record.number
         if is_under_way or record.number > self.placement.moves_begun or name in self._openings:
             return []
-        if self.placement.exceptions.get(name) == self._group and record.is_complete:
+        if self._place(name) == self._group and record.is_complete:
             described = msgspec.msgpack.decode(record.record, type=DestinationRecord)
             opening = self._openings[name] = Opening(name, record.identity, described, is_arrival=True)
             return self._read_from_start(opening)
@@ -174,7 +189,7 @@ class Moves:
         """It is elsewhere, or on its way."""
         if self.departures.is_out(name) or self._is_expected(name):
             return True
-        return self.placement.exceptions.get(name, self._group) != self._group and self._manager.find(name) is None
+        return self._place(name) != self._group and self._manager.find(name) is None
 
     def why_away(self, name: str) -> tuple[str, str] | None:
         """Code and reason, for whoever asks for something of it; None: it is here, or can be."""

@@ -126,8 +126,8 @@ class ClientManager:
             case GroupsKnown(groups):
                 self._groups[:] = groups  # sessions share it
                 return []
-            case DestinationsMoved(groups):
-                return self._sent(self._destinations_moved(groups), now)
+            case DestinationsMoved(groups, is_unsure):
+                return self._sent(self._destinations_moved(groups, is_unsure), now)
             case PublishOwn() | AskManager():
                 return self._own.handle(event, now=now)
             case SettingsChanged(settings):
@@ -347,13 +347,14 @@ class ClientManager:
                     commands += self._detach(connection, session, reason, group)
         return commands
 
-    def _destinations_moved(self, groups: dict[str, int]) -> list[Command]:
+    def _destinations_moved(self, groups: dict[str, int], is_unsure: bool) -> list[Command]:
         commands: list[Command] = []
         for connection in self._connections.values():
             _, *sessions = connection.sessions.values()
             for session in sessions:
-                if (name := session.misplaced(groups)) is not None:
-                    reason = f"{name!r} has been moved to replica group {groups[name]}"
+                if (name := session.misplaced(groups, is_unsure)) is not None:
+                    to = f"has been moved to replica group {groups[name]}" if name in groups else "may have been moved"
+                    reason = f"{name!r} {to}"
                     commands += self._detach(connection, session, reason)
         return commands
 

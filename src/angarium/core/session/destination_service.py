@@ -21,7 +21,7 @@ from angarium.core.errors import LocalProtocolError
 from angarium.core.groups.records import Placement
 from angarium.core.ids import group_of
 from angarium.core.names import group_named, group_traced
-from angarium.core.session.events import FromBus, ToBus
+from angarium.core.session.events import DestinationsMoved, FromBus, ToBus
 from angarium.core.wire import frames
 
 _LISTS = ("destination.list", "log.list")  # all groups together
@@ -58,12 +58,18 @@ class DestinationService:
     def groups(self) -> list[int]:
         return self._groups
 
-    def placed(self, placement: Placement) -> dict[str, int]:
-        """Returns the destinations that are elsewhere than before, and the numbers of their groups."""
+    def placed(self, placement: Placement) -> DestinationsMoved | None:
+        """Whom to tell that destinations are elsewhere than before, or may have been meanwhile; None: nobody."""
         before, self._placement = self._placement, placement
         self._groups = sorted({*placement.slots, *placement.exceptions.values()})
-        moved = placement.exceptions.items() - before.exceptions.items() if before.slots else ()
-        return dict(sorted(moved))
+        if not before.slots:
+            return None
+        names = sorted({*before.exceptions, *placement.exceptions})
+        groups = {name: placement.group_of(name) for name in names}
+        moved = {name: group for name, group in groups.items() if group != before.group_of(name)}
+        # Of several changes at once only the last is seen: something may have gone and come back.
+        is_unsure = placement.version > before.version + 1 and placement.moves_begun > before.moves_begun
+        return DestinationsMoved(moved, is_unsure) if moved or is_unsure else None
 
     @property
     def is_placed(self) -> bool:

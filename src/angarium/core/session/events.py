@@ -65,6 +65,7 @@ class DestinationsMoved(msgspec.Struct, frozen=True):
     they were in says nothing of them any more."""
 
     groups: dict[str, int]  # by name
+    is_unsure: bool = False  # others may have been elsewhere for a while: whoever is looking for one asks again
 
 
 class OwnMessage(msgspec.Struct, frozen=True):

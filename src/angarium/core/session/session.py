@@ -88,15 +88,18 @@ class Session(Linking):
         at_group = (link.state is not LinkState.CLOSED and group_of(link.destination) == group for link in links)
         return any(at_group) or self._streams.depend_on(group)
 
-    def misplaced(self, groups: dict[str, int]) -> str | None:
-        """One of these destinations that this session has looked for elsewhere than in that group."""
+    def misplaced(self, groups: dict[str, int], is_unsure: bool) -> str | None:
+        """One of these destinations that this session has looked for elsewhere than in that group; `is_unsure`: or any
+        that it is looking for."""
         for link in (*self._producers.values(), *self._consumers.values()):
-            group = groups.get(link.open.destination)
-            if group is None or link.state is LinkState.CLOSED or link.is_desk:
+            name, is_locating = link.open.destination, link.state is LinkState.LOCATING
+            if link.state is LinkState.CLOSED or link.is_desk:
                 continue
-            if link.state is LinkState.LOCATING or group_of(link.destination) != group:
-                return link.open.destination
-        return self._streams.misplaced(groups)
+            if is_locating and (is_unsure or name in groups):
+                return name
+            if not is_locating and name in groups and group_of(link.destination) != groups[name]:
+                return name
+        return self._streams.misplaced(groups, is_unsure)
 
     def lose_request(self) -> list[Command]:
         """Whoever was asked will not answer."""

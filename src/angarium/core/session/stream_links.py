@@ -68,14 +68,15 @@ class StreamLinks:
         )
         return any(at_group) or any(d == 0 or group_of(d) == group for d in self._readers.destinations())
 
-    def misplaced(self, groups: dict[str, int]) -> str | None:
-        """One of these destinations that was looked for elsewhere than in that group."""
+    def misplaced(self, groups: dict[str, int], is_unsure: bool) -> str | None:
+        """As of a session."""
         for link in self._links.values():
-            group = groups.get(link.open.destination)
-            if group is None or link.state is State.CLOSED:
-                continue
-            if link.state is State.LOCATING or group_of(link.destination) != group:
-                return link.open.destination
+            name = link.open.destination
+            if link.state is State.LOCATING and (is_unsure or name in groups):
+                return name
+            is_open = link.state not in (State.LOCATING, State.CLOSED)
+            if is_open and name in groups and group_of(link.destination) != groups[name]:
+                return name
         return None
 
     # -- from the client -----------------------------------------------------------------------------

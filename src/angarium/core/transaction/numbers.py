@@ -42,6 +42,12 @@ class CommitNumbers:
         self._refused[session] = max(number, self._refused.get(session, 0))
         return self._noted(session, now)
 
+    def known(self) -> list[tuple[bytes, bytes]]:
+        """What is durable, for `learn` of another replica group, by session in order. Nothing of a session whose commit
+        is being written: that one is not answered yet, and all before it have been."""
+        durable = ((session, number) for session, number in self.last.items() if session not in self.unwritten)
+        return sorted((session, number.to_bytes(8, "big")) for session, number in durable)
+
     def learn(self, records: dict[bytes, bytes], now: float) -> list[Operation]:
         """What another replica group has committed, of which this one takes over a destination: whoever did not hear
         the answer asks here. Numbers only ascend, so nothing is made untrue by that. Those of sessions that were not

@@ -91,8 +91,8 @@ class FrontEnd:
         moved = self.service.placed(placement)
         if self.service.groups:
             self._run(self.manager.handle(cm.GroupsKnown(self.service.groups), now=self._loop.time()))
-        if moved:
-            self._run(self.manager.handle(cm.DestinationsMoved(moved), now=self._loop.time()))
+        if moved is not None:
+            self._run(self.manager.handle(moved, now=self._loop.time()))
 
     def serving(self, node: bytes, group: int, epoch: int, *, is_anew: bool = False) -> None:
         """The message manager of the group runs on that node, started in that epoch: from now on it hears us.

@@ -262,7 +262,12 @@ class ClusterWorld(World):
         yield from self.ledger.unfinished()
         yield from self._absent()
         for node in self.nodes():
+            yield from (f"{name} is being moved" for name in node.placement.moves)
             for group, host in node.replicas.items():
+                if host.manager is not None:  # what is on its way nobody has, with whatever it holds
+                    moves = host.manager.moves
+                    yield from (f"{move.name} leaves or comes" for move in (*moves.departures, *moves.arrivals))
+                    yield from (f"{name} is being opened" for name in moves._openings)
                 for destination in host.manager.destinations.values() if host.manager is not None else ():
                     described = describe(destination)
                     if described["messages"] and described["name"] != DMQ:
