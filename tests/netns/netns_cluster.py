@@ -75,7 +75,7 @@ class HostCluster:
                 "voters": [f"{name}={addresses[n]}:{_LINK_PORT}" for n, name in enumerate(self.names[:3])],
                 "groups": list(shape.groups), "client_manager": self.names[number] in shape.managers, **shape.buses,
             },
-            "store": {"segment_bytes": 4 << 20},
+            "store": {"segment_bytes": 10 << 20},
             "destination": {"resume_grace_s": 20.0},
         }  # fmt: skip
         lines: list[str] = []

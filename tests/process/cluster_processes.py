@@ -16,7 +16,7 @@ from tests.process.cli_node import environment
 from tests.process.process_broker import MIB, WAIT_S, free_port
 
 _SMALL: Mapping[str, Mapping[str, object]] = {
-    "store": {"segment_bytes": 4 * MIB},
+    "store": {"segment_bytes": 10 * MIB},
     "destination": {"resume_grace_s": 20.0},
 }
 

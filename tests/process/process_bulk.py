@@ -18,11 +18,11 @@ _DISK_MIB = 48
 
 
 @contextmanager
-def mounted(path: Path) -> Iterator[Path]:
+def mounted(path: Path, size_mib: int = _DISK_MIB) -> Iterator[Path]:
     if os.geteuid() != 0:
         pytest.skip("mounting a small tmpfs needs root")
     path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_MIB}m", "tmpfs", str(path)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(path)]
     done = subprocess.run(mount, capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")

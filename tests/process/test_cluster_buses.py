@@ -19,7 +19,7 @@ COUNT, SIZE = 512, 2_048  # of one portion: 1 MiB for each group
 PORTION = COUNT * SIZE
 LITTLE = PORTION // 8  # orders, without the payloads that they refer to
 SETTINGS: Mapping[str, Mapping[str, object]] = {
-    "store": {"segment_bytes": 4 * MIB}, "destination": {"resume_grace_s": 20.0},
+    "store": {"segment_bytes": 10 * MIB}, "destination": {"resume_grace_s": 20.0},
 }  # fmt: skip
 
 

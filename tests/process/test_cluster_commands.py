@@ -118,6 +118,20 @@ def test_changes_are_done_when_the_command_ends(capfd: pytest.CaptureFixture[str
         assert done("add-copy", "a", "a2").code == 1
 
 
+def test_the_longest_messages_go_through_the_smallest_journal(tmp_path: Path) -> None:
+    """Something that nobody could write would stop one primary after the other."""
+    bodies = [bytes([number]) * 4_190_000 for number in range(4)]  # two of them fill the longest frame
+
+    async def run(cluster: Cluster) -> None:
+        async with angarium.connect(cluster.addresses) as connection, connection.session() as session:
+            await asyncio.gather(*(session.send("long", body) for body in bodies))
+            received = [await session.receive("long") for _ in bodies]
+            assert [message.body for message in received if message is not None] == bodies
+
+    with running_cluster(tmp_path, client_managers=1, copies=1) as cluster:
+        asyncio.run(asyncio.wait_for(run(cluster), 60))
+
+
 def test_a_node_holds_a_copy_that_its_configuration_does_not_name(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

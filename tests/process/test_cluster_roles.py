@@ -128,7 +128,7 @@ def test_a_backup_without_room_is_left_behind_and_comes_back_when_there_is_some(
         async def run() -> None:
             if await cluster.primary_of("a") == "a3":
                 await _make_primary(cluster, "a1")
-            filler.write_bytes(bytes(20 * MIB))
+            filler.write_bytes(bytes(28 * MIB))
             async with angarium.connect(cluster.addresses) as connection, connection.session() as session:
                 producer = BulkProducer(session, 6_000)  # 24 MB
                 producer.start()
@@ -164,7 +164,7 @@ def test_a_primary_without_room_blocks_producers_until_consumers_have_emptied_it
 @contextmanager
 def _small_disk_of(path: Path, name: str) -> Iterator[Cluster]:
     (path / "cluster").mkdir()
-    with mounted(path / "cluster" / name), running_cluster(path) as cluster:
+    with mounted(path / "cluster" / name, 62), running_cluster(path) as cluster:
         yield cluster
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from angarium.core.errors import ConfigError, Unavailable, refuse
 from angarium.node.cluster.settings import buses_of, check_client_manager, named_buses, node_address
+from angarium.node.cluster.sizes import too_large_or_small
 from angarium.node.config import NodeConfig, NodeSettings, parse_address
 
 _STORE_FILES = ("lock", "lock.mdb", "data.mdb", "ballast", "streams", "lost+found", "acquired.toml", "events.jsonl")
@@ -22,7 +23,8 @@ _SIOCGIFCONF = 0x8912
 
 
 def check_places(config: NodeConfig) -> None:
-    """Raise ConfigError if no node could listen there, keep its data there, or reach the others from there."""
+    """Raise ConfigError if no node could listen there, keep its data there, or reach the others from there; or if what
+    goes between them would be too long for one."""
     node, cluster = config.node, config.cluster
     mistakes: list[str] = []
     if cluster.name:
@@ -32,6 +34,7 @@ def check_places(config: NodeConfig) -> None:
             mistakes.append(
                 f"cluster.listen {cluster.listen!r}: other nodes are told to connect there; use one of {_listed_here()}"
             )
+        mistakes += too_large_or_small(config)
         try:
             check_client_manager(cluster, node.name or socket.gethostname())
         except ConfigError as error:

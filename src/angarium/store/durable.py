@@ -76,8 +76,10 @@ class DurableStore:
 
     @classmethod
     def open(
-        cls, path: Path | str, settings: StoreSettings | None = None, disk: DiskCalls | None = None
-    ) -> "DurableStore":
+        cls, path: Path | str, settings: StoreSettings | None = None, disk: DiskCalls | None = None, *,
+        segment_bytes_min: int = 0,
+    ) -> "DurableStore":  # fmt: skip
+        """`segment_bytes_min`: of a journal whose size is chosen here."""
         started = time.monotonic()
         settings, disk, directory = settings or StoreSettings(), disk or DiskCalls(), Path(path)
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -86,7 +88,9 @@ class DurableStore:
             undo.callback(lock.release)
             # LMDB's file is created after the segments: with it there, every segment has been there as well.
             existed = (directory / "data.mdb").exists()
-            segment_bytes = settings.segment_bytes or segment_bytes_for(disk.free_bytes(directory))
+            segment_bytes = settings.segment_bytes or max(
+                segment_bytes_min, segment_bytes_for(disk.free_bytes(directory))
+            )
             identity, segments, created = prepare_segments(directory, segment_bytes, disk)
             journal = Journal(identity, segments, disk)
             undo.callback(journal.release)

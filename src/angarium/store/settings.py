@@ -15,6 +15,7 @@ class StoreSettings:
     # Size of each of the two journal segments, a multiple of 4096; only the first open of a directory looks at it.
     # None: a sixteenth of the free space, at least 4 MiB, at most 32 MiB: large enough that a checkpoint is rare,
     # small enough that both memtables together stay under some 100 MB and a restart replays in well under a second.
+    # In a cluster at least 10 MiB: for the longest message of the bus.
     segment_bytes: int | None = None
     # Address space LMDB may grow into. Sparse, so large costs nothing; lower it where address space is limited.
     map_bytes: int = 1 << 40

@@ -15,7 +15,7 @@ from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
 from angarium.core.wire.layout import Columns
 from angarium.core.wire.packing import MessageColumns, pack
-from angarium.node.cluster.log_reads import read_page
+from angarium.node.cluster.log_reads import Moved, read_page
 from angarium.store.memory import MemoryStore
 from tests.unit.core.core_clients import Consumer, Producer
 from tests.unit.core.core_moving import SOURCE, TARGET, Pair
@@ -100,13 +100,17 @@ def test_whoever_reads_the_log_by_position_goes_on_with_the_same_identity() -> N
     page = pair.target.request("log.read", name="q", identity=queue, position=2)
     assert not page.code and page.result["identity"] == queue and page.result["next"] == 7
     present = pair.target.locate("q")
+    assert present != queue
     store = MemoryStore()
     store.commit([Put(table, *row) for table, rows in pair.target.disk.tables.items() for row in rows.items()])
-    moved: dict[int, int] = {}
+    moved = Moved()
+    asked, unknown = (
+        frames.Request(1, "log.read", {"name": "q", "identity": identity, "position": 2}) for identity in (queue, 99)
+    )
     for _ in range(2):
-        read = read_page(store, frames.Request(1, "log.read", {"name": "q", "identity": queue, "position": 2}), moved)
-        assert read is not None and read[0] == page.result and moved == {queue: present}
-    assert read_page(store, frames.Request(1, "log.read", {"name": "q", "identity": 99, "position": 2}), moved) is None
+        read = read_page(store, asked, moved, 0.0)
+        assert read is not None and read[0] == page.result and moved.find(store, queue, 0.0) == present
+    assert read_page(store, unknown, moved, 0.0) is None
     pair.move("q", SOURCE)
     assert pair.source.request("log.describe", name="q").result == before
 

@@ -6,17 +6,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from angarium.core.destination.records import DestinationRecord
 from angarium.core.groups.configuration import GroupConfiguration, Position, Replica
 from angarium.core.replication.backup import Backup
 from angarium.core.session.destination_service import Posted
 from angarium.core.session.events import ToBus
-from angarium.core.storage import Put
+from angarium.core.storage import Put, Table, key_of
 from angarium.core.wire.envelope import open_envelope, seal
 from angarium.core.wire.frames import Reply, Request
 from angarium.core.wire.packing import MessageColumns
 from angarium.node.cluster import log_reads
-from angarium.node.cluster.log_reads import NOT_HERE, LogReadsBackup, LogReadsFront, read_page
+from angarium.node.cluster.log_reads import LOOK_AGAIN_S, NOT_HERE, LogReadsBackup, LogReadsFront, Moved, read_page
 from angarium.node.cluster.machinery import Machinery
 from angarium.node.cluster.store_readers import StoreReaders
 from angarium.store.memory import MemoryStore
@@ -58,13 +60,35 @@ def test_a_page_is_the_same_wherever_it_is_read(seed: int) -> None:
         arguments |= chance.choice(({}, {"end": position + chance.randrange(30)}))
         arguments |= chance.choice(({}, {"selector": "n > 0"}, {"omit": ["body"]}, {"bytes_max": 200}))
         reply, payload = world.request_with_payload("log.read", **arguments)
-        page = read_page(store, Request(1, "log.read", arguments), {})
+        page = read_page(store, Request(1, "log.read", arguments), Moved(), 0.0)
         assert not reply.code and page == (reply.result, payload)
 
 
 def test_a_destination_that_is_not_there_is_left_to_the_primary() -> None:
     _, store, identity = world_and_store(0)
-    assert read_page(store, Request(1, "log.read", {"identity": identity + 1, "position": 0}), {}) is None
+    assert read_page(store, Request(1, "log.read", {"identity": identity + 1, "position": 0}), Moved(), 0.0) is None
+
+
+def test_whatever_is_asked_for_records_are_looked_through_once_in_a_while() -> None:
+    _, store, identity = world_and_store(0)
+    looks: list[int] = []
+    scan = store.scan
+
+    def counted(table: Table, *arguments: Any, **more: Any) -> Any:
+        looks.append(table == Table.DESTINATION)
+        return scan(table, *arguments, **more)
+
+    store.scan = counted  # type: ignore[method-assign]
+    moved = Moved()
+    assert [moved.find(store, identity + 1 + n, n / 1_000) for n in range(100)] == [None] * 100
+    once = sum(looks)
+    assert 0 < once <= 2, "one look, in portions"
+    record = msgspec.msgpack.decode(store.get(Table.DESTINATION, key_of(identity)) or b"", type=DestinationRecord)
+    come = msgspec.msgpack.encode(replace(record, first_identity=77))
+    store.commit([Put(Table.DESTINATION, key_of(identity + 5), come)])
+    assert moved.find(store, 77, 0.5) is None, "not yet: the primary is asked"
+    assert moved.find(store, 77, LOOK_AGAIN_S) == identity + 5
+    assert moved.find(store, 77, LOOK_AGAIN_S) == identity + 5 and sum(looks) == 2 * once
 
 
 class Replicated:

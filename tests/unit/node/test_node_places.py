@@ -7,6 +7,7 @@ import pytest
 
 from angarium.core.errors import ConfigError, Unavailable
 from angarium.node.cluster.settings import ClusterSettings
+from angarium.node.cluster.sizes import FRAME_BYTES_MAX, SEGMENT_BYTES_MIN, check_journal
 from angarium.node.config import NodeConfig, NodeSettings
 from angarium.node.places import (
     addresses_here,
@@ -16,6 +17,8 @@ from angarium.node.places import (
     is_open_to_others,
     missing_interfaces,
 )
+from angarium.store.durable import DurableStore
+from angarium.store.settings import StoreSettings
 
 
 def test_good_places(tmp_path: Path) -> None:
@@ -97,6 +100,33 @@ def test_addresses_of_this_machine_can_be_listened_on() -> None:
     for address in addresses_here():
         if not address.startswith("fe80"):  # of one interface only, which would have to be named
             check_places(NodeConfig(NodeSettings(listen=f"[{address}]:0" if ":" in address else f"{address}:0")))
+
+
+def test_what_goes_between_nodes_of_a_cluster_fits_the_bus_and_every_journal() -> None:
+    cluster = ClusterSettings(
+        name="orders", secret="0123456789abcdef", voters=("a=h:1",), groups=("a: a",), listen="127.0.0.1:1",
+    )  # fmt: skip
+    good = NodeConfig(NodeSettings(name="a", listen="127.0.0.1:0"), cluster=cluster)
+    check_places(good)
+    check_places(replace(good, session=replace(good.session, frame_bytes_max=FRAME_BYTES_MAX)))
+    large = replace(good.session, frame_bytes_max=FRAME_BYTES_MAX + 1)
+    small = replace(good.store, segment_bytes=SEGMENT_BYTES_MIN - 4096)
+    with pytest.raises(ConfigError) as refused:
+        check_places(replace(good, session=large, store=small))
+    first, second = refused.value.mistakes
+    assert "session.frame_bytes_max 8,388,609: at most 8,388,608 in a cluster" in first
+    assert "store.segment_bytes 10,481,664: at least 10,485,760 in a cluster" in second
+    check_places(replace(good, cluster=ClusterSettings(), session=large, store=small))
+
+
+def test_a_journal_that_was_made_for_less_is_refused(tmp_path: Path) -> None:
+    enough = DurableStore.open(tmp_path / "enough", StoreSettings(segment_bytes=SEGMENT_BYTES_MIN))
+    check_journal(tmp_path, enough)
+    enough.close()
+    small = DurableStore.open(tmp_path / "small", StoreSettings(segment_bytes=SEGMENT_BYTES_MIN - (1 << 20)))
+    with pytest.raises(ConfigError, match=r"its journal takes \d.* put that directory aside"):
+        check_journal(tmp_path, small)
+    small.close()
 
 
 def test_interfaces_of_buses_that_are_not_here_are_named() -> None:

@@ -9,8 +9,8 @@ page is told only when everything that the store held after it was read is known
 order, or heartbeat, later. A backup that is being copied, or has lost its primary, says that it has nothing to tell.
 """
 import asyncio
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Iterator
+from itertools import count, islice
 
 import msgspec
 
@@ -35,7 +35,8 @@ ANSWER_S_MAX = 2.0
 COMMITTED_S_MAX = 1.0  # how long a backup waits to hear that what it has read is committed
 _LOOK_S = 0.005
 _SCAN_LIMIT = 10_000
-_MOVED_MAX = 1_000  # destinations that came from other groups and are read; past it all are looked for again
+_MOVED_MAX = 10_000  # destinations that came from other groups; readers of one past it go to the primary
+LOOK_AGAIN_S = 1.0
 
 
 class LogReadsFront:
@@ -108,13 +109,13 @@ class LogReadsBackup:
         self._readers = readers
         self._replication = replication
         self.pages = 0  # told
-        self._moved: dict[int, int] = {}  # first id -> present one, of destinations that came from another group
+        self._moved = Moved()
 
     async def answer(self, request: Request) -> tuple[Reply, bytes]:
         if not self._can_tell():
             return not_here(request), b""
         try:
-            page = await self._readers.read(read_page, request, self._moved)
+            page = await self._readers.read(read_page, request, self._moved, asyncio.get_running_loop().time())
         except Rejected as refused:
             return Reply(request.number, refused.code, refused.reason), b""
         if page is None or not await self._is_committed(self._replication.local.handed.number):
@@ -146,15 +147,47 @@ class LogReadsBackup:
         return False
 
 
+class Moved:
+    """Destinations that came from other groups, by the id that their readers know. One look through all records finds
+    all of them; there is one in LOOK_AGAIN_S at most, whoever asks for whatever is not here."""
+
+    def __init__(self) -> None:
+        self._present: dict[int, int] = {}  # by the first id
+        self._look_at = float("-inf")  # the next time
+
+    def find(self, store: Store, first_identity: int, now: float) -> int | None:
+        """The id that the destination has here."""
+        for _ in range(2):
+            present = self._present.get(first_identity, first_identity)
+            if store.get(Table.DESTINATION, key_of(present)) is not None:
+                return present
+            if now < self._look_at:
+                break
+            self._look_at = now + LOOK_AGAIN_S
+            self._present = dict(islice(_moved_here(store), _MOVED_MAX))
+        return None
+
+
+def _moved_here(store: Store) -> Iterator[tuple[int, int]]:
+    low = b""
+    while found := store.scan(Table.DESTINATION, low, key_of((1 << 63) - 1), limit=_SCAN_LIMIT):
+        for item in found:
+            if isinstance(item, Item):
+                record = msgspec.msgpack.decode(item.value, type=DestinationRecord)
+                if record.first_identity:
+                    yield record.first_identity, int.from_bytes(item.key, "big")
+        low = found[-1].key + b"\0"
+
+
 def read_page(
-    store: Store, request: Request, moved: dict[int, int]
+    store: Store, request: Request, moved: Moved, now: float
 ) -> tuple[dict[str, object], bytes] | None:
     """None: the store knows no such destination, or what it knows is damaged. `moved`: what was found out before."""
     wanted, first_identity = LogWanted.of(request), request.arguments["identity"]
     if not isinstance(first_identity, int) or not 0 < first_identity < 1 << 63:
         raise Rejected("bad-argument", f"identity {first_identity!r} is none that a destination can have")
     try:
-        if (identity := _present(store, first_identity, moved)) is None:
+        if (identity := moved.find(store, first_identity, now)) is None:
             return None
         lane = lane_of(wanted.position)
         before = _stretch(store, identity, lane)
@@ -166,26 +199,6 @@ def read_page(
     except ValueDamaged:
         return None
     return wanted.page(before._replace(identity=first_identity, first=first), batches)
-
-
-def _present(store: Store, first_identity: int, moved: dict[int, int]) -> int | None:
-    """The id that a destination has here, by the one that its readers know. One that was moved is looked for once."""
-    present = moved.get(first_identity, first_identity)
-    if store.get(Table.DESTINATION, key_of(present)) is not None:
-        return present
-    moved.pop(first_identity, None)
-    low = b""
-    while found := store.scan(Table.DESTINATION, low, key_of((1 << 63) - 1), limit=_SCAN_LIMIT):
-        for item in found:
-            if not isinstance(item, Item):
-                continue
-            if msgspec.msgpack.decode(item.value, type=DestinationRecord).first_identity == first_identity:
-                if len(moved) >= _MOVED_MAX:
-                    moved.clear()
-                present = moved[first_identity] = int.from_bytes(item.key, "big")
-                return present
-        low = found[-1].key + b"\0"
-    return None
 
 
 def _stretch(store: Store, identity: int, lane: int) -> Stretch:

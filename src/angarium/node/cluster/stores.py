@@ -4,8 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from angarium.core.errors import ConfigError
 from angarium.core.storage import Put, Table
 from angarium.node.cluster.settings import group_members
+from angarium.node.cluster.sizes import SEGMENT_BYTES_MIN, check_journal
 from angarium.node.config import NodeConfig
 from angarium.store.durable import DurableStore
 from angarium.store.interface import Damaged, Store
@@ -33,7 +35,18 @@ class Stores:
     async def open_later(self, group: str) -> Store:
         """One more: the cluster has decided that this node holds a copy."""
         assert self.settings is not None
-        return await asyncio.to_thread(DurableStore.open, self.replica_data(group), self.settings)
+        return await _open_replica(self.replica_data(group), self.settings)
+
+
+async def _open_replica(path: Path, settings: StoreSettings) -> Store:
+    """Raises ConfigError if its journal is too small for what it may have to take."""
+    store = await asyncio.to_thread(DurableStore.open, path, settings, segment_bytes_min=SEGMENT_BYTES_MIN)
+    try:
+        check_journal(path, store)
+    except ConfigError:
+        await asyncio.to_thread(store.close)
+        raise
+    return store
 
 
 async def open_stores(config: NodeConfig, name: str) -> Stores:
@@ -41,7 +54,7 @@ async def open_stores(config: NodeConfig, name: str) -> Stores:
     small = replace(config.store, segment_bytes=_NODE_SEGMENT_BYTES)
     node = await asyncio.to_thread(DurableStore.open, data / "node", small)
     replicas: dict[str, Store] = {
-        group: await asyncio.to_thread(DurableStore.open, data / f"replica-{group}", config.store)
+        group: await _open_replica(data / f"replica-{group}", config.store)
         for group, members in group_members(config.cluster).items()
         if name in members
     }
