@@ -4,10 +4,12 @@ Method: real brokers, a proxy that cuts, the client as applications use it."""
 import asyncio
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import angarium
+from angarium import blocking
 from tests.process.process_broker import COMMAND, WAIT_S, environment, running, until, until_async
 from tests.process.process_delay import Delay
 from tests.process.process_proxy import Proxy
@@ -105,6 +107,46 @@ def test_a_paused_pattern_gets_nothing_until_it_goes_on(tmp_path: Path) -> None:
 
     with running(tmp_path) as broker:
         asyncio.run(scenario(broker.address))
+
+
+def test_what_matches_is_browsed_by_name(tmp_path: Path) -> None:
+    """Many more names than one page of the list has, with and without messages; one is gone meanwhile."""
+    async def main() -> None:
+        with running(tmp_path) as broker:
+            async with angarium.connect(broker.address) as connection, connection.session() as session:
+                for number in range(520):
+                    await connection.request("destination.create", {"name": f"empty.{number}", "kind": "queue"})
+                names = ["jobs.a", "jobs.b", "jobs.b.c", "other", "jobs.z"]
+                for name in names:
+                    session.send(name, f"{name} 1", priority=9, properties={"n": 1})
+                    session.send(name, f"{name} 0", properties={"n": 0})
+                session.send(angarium.Topic("jobs.topic"), b"not kept")
+                await session.flush()
+
+                async def shown(*arguments: Any) -> list[str]:
+                    return [message.text async for message in session.browse_matching(*arguments)]
+
+                assert await shown("jobs.*") == [f"jobs.{name} {n}" for name in "abz" for n in (1, 0)]
+                assert await shown("**.b.**", "n = 0") == ["jobs.b 0", "jobs.b.c 0"]
+                assert await shown(angarium.Pattern(r"o.*|jobs\.z", syntax="regex", kind="any"), "n = 1") == [
+                    "jobs.z 1", "other 1",
+                ]  # fmt: skip
+                assert await shown("nothing.*") == []
+                for bad in ("a..b", angarium.Pattern("(", syntax="regex"), angarium.Pattern("x", syntax="sql")):  # type: ignore[arg-type]
+                    with pytest.raises(angarium.Rejected) as refused:
+                        session.browse_matching(bad)
+                    assert refused.value.code == "bad-pattern"
+                found: list[str] = []
+                async for message in session.browse_matching("jobs.*", "n = 1"):
+                    found.append(message.text)
+                    if message.destination == "jobs.a":
+                        await connection.request("destination.remove", {"name": "jobs.b"})
+                assert found == ["jobs.a 1", "jobs.z 1"]
+            with blocking.connect(broker.address) as other, other.session() as looking:
+                texts = [message.text for message in looking.browse_matching("jobs.?", "n = 0")]
+                assert texts == ["jobs.a 0", "jobs.z 0"]
+
+    asyncio.run(main())
 
 
 def test_every_way_to_acknowledge_works_with_patterns(tmp_path: Path) -> None:

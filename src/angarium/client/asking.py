@@ -3,7 +3,8 @@ of a subscription."""
 from typing import TYPE_CHECKING
 
 from angarium.client.browsing import Browser
-from angarium.client.destination import Destination, Queue, Topic, name_of, resolve
+from angarium.client.destination import Destination, Pattern, Queue, Topic, check_pattern, name_of, resolve
+from angarium.client.pattern_browsing import PatternBrowser
 from angarium.client.session_part import SessionPart
 from angarium.client.stream_reading import IncomingStream
 from angarium.core.names import check_name
@@ -27,6 +28,17 @@ class Asking(SessionPart):
             return self.streams.open_reader(-1, position, size, name)
 
         return browser_type(self._connection.request, name, selector, open_stream)
+
+    def browse_matching(
+        self, pattern: str | Pattern, selector: str = "", *, browser_type: type[Browser] = Browser
+    ) -> PatternBrowser:
+        """`browse` for all that match, one after the other, by name; a string is a glob over queues."""
+        self.check_usable()
+        wanted = Pattern(pattern, kind="queue") if isinstance(pattern, str) else pattern
+        check_pattern(wanted)
+        return PatternBrowser(
+            self._connection.request, wanted, lambda name: self.browse(name, selector, browser_type=browser_type)
+        )
 
     async def temporary_queue(self) -> Queue:
         """A queue of its own, which vanishes with the connection."""

@@ -19,6 +19,7 @@ from angarium.client.blocking_streams import OutgoingStream
 from angarium.client.destination import Destination, Pattern, Queue, Topic, resolve
 from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
 from angarium.client.fields import Body, MessageFields, encode_body, make_options
+from angarium.client.pattern_browsing import PatternBrowser
 from angarium.client.requesting import reply_fields
 from angarium.client.stream_sending import Source, StreamContext
 from angarium.client.subscribing import PREFETCH_DEFAULT
@@ -208,7 +209,21 @@ class Session:
         async def browse() -> asynchronous_browsing.Browser:
             return self._session.browse(destination, selector, browser_type=Browser)
 
-        browser = self._thread.run(browse())
+        return self._pages(self._thread.run(browse()), timeout_s)
+
+    def browse_matching(
+        self, pattern: str | Pattern, selector: str = "", *, timeout_s: float | None = None
+    ) -> Iterator[Message]:
+        """`browse` for all that match; see `angarium.Session.browse_matching`."""
+
+        async def browse() -> PatternBrowser:
+            return self._session.browse_matching(pattern, selector, browser_type=Browser)
+
+        return self._pages(self._thread.run(browse()), timeout_s)
+
+    def _pages(
+        self, browser: asynchronous_browsing.Browser | PatternBrowser, timeout_s: float | None
+    ) -> Iterator[Message]:
         while page := self._thread.run(browser.next_page(), timeout_s, what="browsing"):
             yield from cast(list[Message], page)
 

@@ -3,8 +3,9 @@ from typing import Literal
 
 import msgspec
 
+from angarium.core.errors import Rejected
 from angarium.core.names import check_name
-from angarium.core.wire.frames import DestinationKind
+from angarium.core.wire.frames import DestinationKind, PatternSyntax
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -20,12 +21,23 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """All destinations whose names match, those to come as well: for `Session.consume_matching`. In a glob `*` is any
-    part of a segment, `**` any number of segments; a regular expression has RE2's syntax and matches whole names."""
+    """All destinations whose names match, for `Session.consume_matching` (those to come as well) and `browse_matching`.
+    In a glob `*` is any part of a segment, `**` any number of segments; a regular expression has RE2's syntax and
+    matches whole names."""
 
     text: str
     syntax: Literal["glob", "regex"] = "glob"
     kind: Literal["topic", "queue", "any"] = "topic"
+
+
+PATTERN_SYNTAXES = {"glob": PatternSyntax.GLOB, "regex": PatternSyntax.REGEX}
+PATTERN_KINDS = {"topic": DestinationKind.TOPIC, "queue": DestinationKind.QUEUE, "any": DestinationKind.ANY}
+
+
+def check_pattern(pattern: Pattern) -> None:
+    if pattern.syntax not in PATTERN_SYNTAXES or pattern.kind not in PATTERN_KINDS:
+        reason = f"{pattern}: syntax is one of {[*PATTERN_SYNTAXES]}, kind one of {[*PATTERN_KINDS]}"
+        raise Rejected("bad-pattern", reason)
 
 
 Destination = str | Queue | Topic  # a string: whatever exists under that name; a queue is created if nothing does

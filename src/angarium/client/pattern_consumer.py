@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING, Self
 
 from angarium.client.acknowledging import Taken
 from angarium.client.consumer import Consumer
-from angarium.client.destination import Pattern, Queue, Topic
+from angarium.client.destination import PATTERN_KINDS, PATTERN_SYNTAXES, Pattern, Queue, Topic, check_pattern
 from angarium.client.entering import Entering
 from angarium.client.message import Message
 from angarium.client.ready import Ready
 from angarium.core.client import events
 from angarium.core.client.consumer import check_prefetch
 from angarium.core.errors import AngariumError, LocalProtocolError, Rejected
-from angarium.core.wire.frames import DestinationKind, PatternSyntax
+from angarium.core.wire.frames import DestinationKind
 
 if TYPE_CHECKING:
     from angarium.client.session import Session
     from angarium.client.subscribing import SubscriptionOptions
 
-_SYNTAXES = {"glob": PatternSyntax.GLOB, "regex": PatternSyntax.REGEX}
-_KINDS = {"topic": DestinationKind.TOPIC, "queue": DestinationKind.QUEUE, "any": DestinationKind.ANY}
 _GONE = ("destination-removed", "unknown-destination")
 
 
@@ -36,8 +34,7 @@ class PatternConsumer(Ready, Entering):
         self, session: "Session", number: int, pattern: Pattern, prefetch: int, options: "SubscriptionOptions"
     ) -> None:
         super().__init__(session.loop, prefetch)
-        if pattern.syntax not in _SYNTAXES or pattern.kind not in _KINDS:
-            raise Rejected("bad-pattern", f"{pattern}: syntax is one of {[*_SYNTAXES]}, kind one of {[*_KINDS]}")
+        check_pattern(pattern)
         if options.name and pattern.kind != "topic":
             raise Rejected("wrong-kind", f"{pattern}: only topics have named subscriptions")
         self.destination = pattern.text
@@ -54,7 +51,7 @@ class PatternConsumer(Ready, Entering):
         self._found: dict[str, tuple[DestinationKind, bool]] = {}  # to be merged: kind, and whether it is new
         self._complete: asyncio.Future[None] = session.loop.create_future()  # all that existed are merged
         self._lost_before = self._dropped_before = 0  # by consumers that have left
-        kind, syntax = _KINDS[pattern.kind], _SYNTAXES[pattern.syntax]
+        kind, syntax = PATTERN_KINDS[pattern.kind], PATTERN_SYNTAXES[pattern.syntax]
         session.driver.handle(events.OpenWatch(session.number, number, pattern.text, syntax, kind))
 
     @property
