@@ -84,9 +84,25 @@ def test_every_two_kinds_of_trouble_together(run: int) -> None:
     assert not said(run_seed(run, lambda seed: small_world(seed, *TOGETHER[run])))
 
 
+@pytest.mark.parametrize(
+    "faults", [(), ("kill", "pause"), ("power-cut-of-all",), ("partition", "one-way"), ("new-disk", "restart")],
+    ids="+".join,
+)  # fmt: skip
+def test_voters_are_replaced_again_and_again(faults: tuple[str, ...]) -> None:
+    shape = Shape({"a": ("a1", "a2", "a3"), "b": ("b1", "b2")}, ("cm1", "cm2"), ("a1", "b1", "cm1"))
+
+    def world(seed: int) -> ClusterWorld:
+        settings = replace(draw_settings(seed), faults=("voters", *faults), messages=60, trouble_s=6.0)
+        return ClusterWorld(seed, settings, shape=shape)
+
+    assert not said(run_seed(4, world))
+
+
 def test_every_kind_is_tried() -> None:
     world = small_world(1)
-    assert tuple(sorted(Troubles(world, world.chance("faults")).known)) == tuple(sorted((*KINDS, "move-destination")))
+    assert tuple(sorted(Troubles(world, world.chance("faults")).known)) == tuple(
+        sorted((*KINDS, "move-destination", "voters"))
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)

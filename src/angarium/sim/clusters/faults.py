@@ -61,6 +61,8 @@ class Troubles:
         drawn = [name for name in self._kinds if chance.random() < KINDS_CHANCE]
         self._kinds["move-destination"] = (self._move_destination, 1.0)
         drawn += ["move-destination"] if world.chance("moves").random() < KINDS_CHANCE else []
+        self._kinds["voters"] = (self._set_voters, 1.5)
+        drawn += ["voters"] if world.chance("voters").random() < KINDS_CHANCE else []
         self.kinds = [name for name in drawn if name not in spared] if kinds_wanted is None else list(kinds_wanted)
 
     @property
@@ -150,7 +152,7 @@ class Troubles:
     def _new_disk(self) -> None:
         """Of somebody who is nobody's primary, while the others of its groups are in sync and run; and of one voter."""
         world = self._world
-        voters = world.shape.voters
+        voters = world.shape.nodes if "voters" in self.kinds else world.shape.voters
         could = [
             machine
             for name, machine in world.machines.items()
@@ -298,6 +300,13 @@ class Troubles:
             self._ask("cluster.move-destination", name=name, group=group)
             if self._chance.random() < 0.3:
                 self._later(self._chance.random() * 0.1, partial(self._ask, "cluster.cancel-move", name=name))
+
+    def _set_voters(self) -> None:
+        """Others decide; at least three, so that one of them may be lost."""
+        nodes = self._world.shape.nodes
+        counts = [count for count in (3, 5) if count <= len(nodes)]
+        if counts:
+            self._ask("cluster.set-voters", nodes=sorted(self._chance.sample(nodes, self._chance.choice(counts))))
 
     def _drain(self) -> None:
         name = self._machine().name
