@@ -45,6 +45,16 @@ def no_consumer(world: World) -> None:
     world.queue_with(3)
 
 
+def one_held(world: World) -> None:
+    world.consumer(world.queue_with(1))
+
+
+def one_excluded_by_the_one_that_is_ready(world: World) -> None:
+    queue = world.queue_with(2)
+    world.consumer(queue, credit=1)
+    opened(world, queue, selector="region = 'EU'")
+
+
 def no_credit(world: World) -> None:
     world.consumer(world.queue_with(5), credit=2)
 
@@ -171,6 +181,11 @@ Scene = Callable[[World], World | None]
         (stalled, "stalled", ["1 message waits", "does not read"]),
         (opening, "opening", ["3 messages wait", "being opened"]),
         (selectors_exclude, "selectors-exclude", ["3 messages wait", "selector", "3 were looked at"]),
+        (one_held, "held", ["1 message is held by 1 consumer"]),
+        (
+            one_excluded_by_the_one_that_is_ready, "selectors-exclude",
+            ["the selector of the one that is ready excludes it (1 was looked at)", "1 consumer is not ready"],
+        ),
         (delayed, "delayed", ["1 message is delayed", "2023-11-14 22:31:00 UTC"]),
         (redelivery_delayed, "redelivery-delayed", ["all 2 messages", "2023-11-14 22:30:05 UTC"]),
         (held, "held", ["all 4 messages are held", "1 consumer", "ID:", "unsettled, some of it since 20"]),
@@ -199,7 +214,7 @@ def test_the_reason_is_the_right_one(scene: Scene, code: str, said: list[str]) -
     reply = world.last(session, frames.Reply)
     found: dict[str, Any] = reply.result
     assert found["code"] == code, found
-    assert "\n" not in found["sentence"]
+    assert "\n" not in found["sentence"] and "all 1 " not in found["sentence"]
     for words in said:
         assert words in found["sentence"], found["sentence"]
     waiting = found["figures"]["waiting"]

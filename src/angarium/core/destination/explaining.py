@@ -155,7 +155,8 @@ def _nothing_waiting(destination: Destination, subscription: Subscription, figur
         return Verdict("nothing-waiting", f"nothing is waiting: {_what_became(destination)}")
     came = "that came since it subscribed, or the broker started,"
     excluded = f"{_messages(unselected)} {came} {_are(unselected)} not for it"
-    why = "its selector excludes them" if subscription.selector else "its own connection sent them"
+    them = _them(unselected)
+    why = f"its selector excludes {them}" if subscription.selector else f"its own connection sent {them}"
     if any(consumer.delivered for consumer in subscription.consumers.values()):
         return Verdict("nothing-waiting", f"nothing is waiting: the rest is settled; {excluded}: {why}")
     return Verdict("selectors-exclude", f"nothing is waiting: {excluded}: {why}")
@@ -177,7 +178,7 @@ def _nothing_free(
     """Everything is somebody's, or has to wait: the largest part decides."""
     part = max(("held", "parked", "redelivery_delayed", "locked", "dying"), key=lambda name: int(figures[name]))
     count = figures[part]
-    share = f"{_messages(count)}" if count < figures["waiting"] else f"all {_messages(count)}"
+    share = f"all {_messages(count)}" if 1 < count == figures["waiting"] else _messages(count)
     state = destination.state
     if part == "held":
         holder = max(subscription.consumers.values(), key=lambda consumer: consumer.held.count)
@@ -287,11 +288,12 @@ def _nobody_takes(subscription: Subscription, figures: dict[str, Any], sample: S
             f"{waiting}; {len(owned):,} of {len(sample):,} looked at are of message groups whose consumers are not "
             f"ready: that of {group!r}, session {format_id(owner.session)}, {_owner_lacks(owner)}",
         )
-    looked = f" ({len(sample):,} were looked at)" if sample else ""
-    whom = "the selector of the only consumer excludes" if ready == 1 else f"the selectors of all {ready:,} exclude"
+    looked = f" ({len(sample):,} {'was' if len(sample) == 1 else 'were'} looked at)" if sample else ""
     busy = figures["consumers"] - ready
+    one = "the one that is ready" if busy else "the only consumer"
+    whom = f"the selector of {one} excludes" if ready == 1 else f"the selectors of all {ready:,} exclude"
     others = f"; {_consumers(busy)} {'is' if busy == 1 else 'are'} not ready" if busy else ""
-    return Verdict("selectors-exclude", f"{waiting}; {whom} them{looked}{others}")
+    return Verdict("selectors-exclude", f"{waiting}; {whom} {_them(count)}{looked}{others}")
 
 
 def _owner_lacks(owner: Consumer) -> str:
@@ -321,6 +323,10 @@ def _consumers(count: int) -> str:
 
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
+
+
+def _them(count: int) -> str:
+    return "it" if count == 1 else "them"
 
 
 def _wait(count: int) -> str:
