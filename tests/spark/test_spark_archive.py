@@ -161,6 +161,8 @@ def test_mistakes_are_told(spark: SparkSession, orders: Orders) -> None:
     root = orders.directory / "archive"
     with pytest.raises(ConfigError, match="no destinations"):
         archive(spark, ArchiveSettings(address=(orders.address,), destinations=(), to=root))
+    with pytest.raises(ConfigError, match="0 messages a step: it takes one at least"):
+        run(spark, orders, messages_per_step=0)
     result = run(spark, orders)
     with files.locked(root), pytest.raises(Unavailable, match="another run is busy"):
         run(spark, orders)

@@ -80,6 +80,17 @@ def test_mistakes_are_told(spark: SparkSession, orders: Orders, options: dict[st
         orders.read(spark, **options).count()
 
 
+def test_ends_and_schemas_that_cannot_be_are_told(spark: SparkSession, orders: Orders) -> None:
+    name = orders.create()
+    orders.send("a", 20)
+    places = {"startingOffsets": f'{{"{name}": 10}}', "endingOffsets": f'{{"{name}": 5}}'}
+    with pytest.raises(Exception, match="from position 10, and up to 5: it would end before it begins"):
+        orders.read(spark, subscribe=name, **places).count()
+    reader = spark.read.format("angarium").options(address=orders.address, subscribe=name)
+    with pytest.raises(Exception, match="column 'position' is of bigint, not string"):
+        reader.schema("position string, body binary").load().count()
+
+
 def test_what_is_gone_is_not_passed_over_in_silence(spark: SparkSession, orders: Orders) -> None:
     name = orders.create(messages_max=0)  # retains nothing
     orders.send("a", 100)

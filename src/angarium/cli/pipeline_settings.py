@@ -12,6 +12,7 @@
 
 Keys are the names of options, with underscores. Unknown keys are errors.
 """
+import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,7 +32,7 @@ class PipelineSettings:
         self._values = self._checked(told.get(pipeline, {}), kinds)
         self._values |= {key: value for key, value in given.items() if value not in (None, [])}
         self._address = told.get("address", "")
-        spark = {str(key): str(value) for key, value in told.get("spark", {}).items()}
+        spark = _of_spark(config, told.get("spark", {}))
         self.master = spark.pop("master", "")
         self.spark = spark
 
@@ -45,6 +46,10 @@ class PipelineSettings:
             if not right and not (kind is float and isinstance(value, int) and not isinstance(value, bool)):
                 wanted = "a list of texts" if kind is list else kind.__name__
                 raise ConfigError(f"{self._where}: {key} = {value!r}: it is {wanted}")
+            if isinstance(value, int | float) and not 0 <= value < math.inf:
+                raise ConfigError(f"{self._where}: {key} = {value!r}: it is a number from 0")
+            if value == "":
+                raise ConfigError(f"{self._where}: {key} is empty: give it a value, or leave the line out")
         return dict(table)
 
     def get(self, key: str, default: Any) -> Any:
@@ -57,6 +62,18 @@ class PipelineSettings:
 
     def addresses(self, given: list[str]) -> tuple[str, ...]:
         return tuple(options.split_addresses(given or [self._address]))
+
+
+def _of_spark(path: Path | None, table: Mapping[str, Any]) -> dict[str, str]:
+    """Spark passes over what it does not know: so what cannot be a setting of Spark's is refused here."""
+    for key, value in table.items():
+        if isinstance(value, dict | list):
+            remedy = 'names with dots are quoted, as "spark.driver.memory"'
+            raise ConfigError(f"{path}: [spark] has a table {key!r}: {remedy}")
+        if key != "master" and not key.startswith("spark."):
+            valid = "there are master, and names that begin with 'spark.'"
+            raise ConfigError(f"{path}: [spark]: unknown key {key!r}; {valid}")
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in table.items()}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -57,6 +57,11 @@ Array = Any  # pyarrow has no types for mypy
 Counts = NDArray[np.int64]
 
 
+def type_of(column: str) -> str:
+    """As Spark writes it."""
+    return _TYPES[column][0]
+
+
 def schema_of(columns: Sequence[str]) -> str:
     """As Spark reads it."""
     parts = (f"{name} {_TYPES[name][0]}{'' if _TYPES[name][1] else ' not null'}" for name in columns)

@@ -43,6 +43,10 @@ class Where:
     positions: Mapping[str, Any] | None = None  # by name: "earliest", "latest", a position, or positions by priority
     timestamps_ms: Mapping[str, int] | None = None  # by name
 
+    @property
+    def is_time(self) -> bool:
+        return self.timestamp_ms is not None or self.timestamps_ms is not None
+
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
@@ -85,13 +89,15 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     names, pattern, syntax = _subscribed(options)
     address = options.get("address", os.environ.get("ANGARIUM_ADDRESS", ADDRESS_DEFAULT))
     limit = options.get("maxOffsetsPerTrigger")
+    starting, ending = _where(options, _STARTING), _where(options, _ENDING)
+    _check_times(starting, ending)
     return SourceOptions(
         address=tuple(part.strip() for part in address.split(",") if part.strip()),
         names=names,
         pattern=pattern,
         pattern_syntax=syntax,
-        starting=_where(options, _STARTING),
-        ending=_where(options, _ENDING),
+        starting=starting,
+        ending=ending,
         offsets_per_trigger_max=None if limit is None else _number("maxOffsetsPerTrigger", limit, at_least=1),
         partitions_min=_number("minPartitions", options.get("minPartitions", "1"), at_least=1),
         fail_on_data_loss=_flag("failOnDataLoss", options.get("failOnDataLoss", "true")),
@@ -152,6 +158,17 @@ def _where(options: Mapping[str, str], names: tuple[str, str, str]) -> Where | N
     for key, value in parsed.items():
         _check_place(name, key, value)
     return Where(positions=parsed)
+
+
+def _check_times(starting: Where | None, ending: Where | None) -> None:
+    if starting is None or ending is None:
+        return
+    for name in {**(starting.timestamps_ms or {}), **(ending.timestamps_ms or {}), "": 0}:
+        low = (starting.timestamps_ms or {}).get(name, starting.timestamp_ms)
+        high = (ending.timestamps_ms or {}).get(name, ending.timestamp_ms)
+        if low is not None and high is not None and high < low:
+            of = f" of {name!r}" if name else ""
+            raise ConfigError(f"the ending time{of}, {high} ms, lies before the starting time, {low} ms")
 
 
 def _check_place(option: str, destination: str, value: object) -> None:

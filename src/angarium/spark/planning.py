@@ -163,6 +163,19 @@ def check_end(ended: Offsets, described: Sequence[LogDescription]) -> None:
                 raise ConfigError(f"{found.name!r} is to be read up to position {high}, and ends at {last}")
 
 
+def check_order(start: Offsets, ended: Offsets, described: Sequence[LogDescription]) -> None:
+    """Raises ConfigError if a user asked for what ends before it begins. Where it begins with the oldest that is kept,
+    the rest is gone, and nobody was mistaken."""
+    for found in described:
+        low, high = start[found.name], ended[found.name]
+        for lane in found.lanes:
+            if high.in_lane(lane) < low.in_lane(lane) and low.in_lane(lane) > lane.first:
+                raise ConfigError(
+                    f"{found.name!r} is to be read from position {low.in_lane(lane)}, and up to {high.in_lane(lane)}: "
+                    "it would end before it begins"
+                )
+
+
 def split(wanted: Iterable[Range], *, tasks_min: int) -> list[list[Range]]:
     """As tasks of about the same number of messages: a long range is cut, short ones are put together."""
     wanted = list(wanted)

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from angarium.core.errors import ConfigError, Rejected
 from angarium.spark import offsets, planning
-from angarium.spark.columns import ALL_COLUMNS, schema_of
+from angarium.spark.columns import ALL_COLUMNS, schema_of, type_of
 from angarium.spark.metadata import Metadata
 from angarium.spark.options import EARLIEST, LATEST, SourceOptions, Where, parse_options
 from angarium.spark.planning import Range
@@ -87,9 +87,12 @@ def _check_written(schema: StructType, options: SinkOptions, overwrite: bool) ->
 
 def _checked(schema: StructType) -> StructType:
     """A user may give a schema of his own, to read fewer columns."""
-    for name in schema.fieldNames():
-        if name not in ALL_COLUMNS:
-            raise ConfigError(f"column {name!r} is unknown; there are {', '.join(ALL_COLUMNS)}")
+    for field in schema.fields:
+        if field.name not in ALL_COLUMNS:
+            raise ConfigError(f"column {field.name!r} is unknown; there are {', '.join(ALL_COLUMNS)}")
+        given, right = field.dataType.simpleString(), type_of(field.name)
+        if given != right:
+            raise ConfigError(f"column {field.name!r} is of {right}, not {given}: read it so, and cast it")
     return schema
 
 
@@ -129,19 +132,18 @@ class AngariumReader(_Reading, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         options, metadata = self._options, self._metadata
+        from_, until = options.starting or Where(everywhere=EARLIEST), options.ending or Where(everywhere=LATEST)
         try:
             described = metadata.described()
             if missing := metadata.missing():
                 raise Rejected("unknown-destination", f"there is no destination {missing[0]!r}")
-            start = planning.resolve(
-                options.starting or Where(everywhere=EARLIEST), described, metadata.seek, unnamed=EARLIEST
-            )
-            end = planning.resolve(
-                options.ending or Where(everywhere=LATEST), described, metadata.seek, unnamed=LATEST
-            )
+            start = planning.resolve(from_, described, metadata.seek, unnamed=EARLIEST)
+            end = planning.resolve(until, described, metadata.seek, unnamed=LATEST)
         finally:
             metadata.close()
         planning.check_end(end, described)
+        if not (from_.is_time and until.is_time):  # clocks that disagree are no mistake of the user's
+            planning.check_order(start, end, described)
         if options.fail_on_data_loss and (gone := planning.losses(start, described)):
             raise lost("; ".join(gone))
         return self._split(self._pushed.narrowed(planning.ranges(start, end)))

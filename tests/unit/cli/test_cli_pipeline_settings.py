@@ -35,6 +35,11 @@ def test_options_win_over_the_file(tmp_path: Path) -> None:
         ("[backup]\n", "unknown key 'backup'; there are address, archive"),
         ("address = 7\n", "address = 7: it is a text"),
         ("spark = 7\n", "spark is a table"),
+        ("[archive]\ncount = -1\n", "count = -1: it is a number from 0"),
+        ("[archive]\nrate = nan\n", "rate = nan: it is a number from 0"),
+        ('[archive]\nto = ""\n', "to is empty"),
+        ('[spark]\nmastre = "local[4]"\n', r"\[spark\]: unknown key 'mastre'; there are master"),
+        ('[spark]\nspark.driver.memory = "4g"\n', 'names with dots are quoted, as "spark.driver.memory"'),
         ("[archive\n", "pipelines.toml: "),
     ],
 )

@@ -40,6 +40,9 @@ def test_unknown_options_are_refused_and_the_valid_ones_named() -> None:
         ({"subscribe": "a", "endingOffsets": "earliest"}, "nothing ends at 'earliest'"),
         ({"subscribe": "a", "startingTimestamp": "yesterday"}, "no whole number"),
         ({"subscribe": "a", "endingOffsetsByTimestamp": '{"a": "x"}'}, "no whole number"),
+        ({"subscribe": "a", "startingTimestamp": "9", "endingTimestamp": "8"}, "8 ms, lies before .* 9 ms"),
+        ({"subscribe": "a", "startingTimestamp": "9", "endingOffsetsByTimestamp": '{"a": 8}'}, "time of 'a', 8 ms"),
+        ({"subscribe": "a", "startingOffsetsByTimestamp": '{"a": 9}', "endingTimestamp": "8"}, "time of 'a', 8 ms"),
     ],
 )
 def test_what_is_wrong_is_named(given: dict[str, str], complaint: str) -> None:

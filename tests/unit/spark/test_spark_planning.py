@@ -51,6 +51,15 @@ def test_places_that_a_user_names() -> None:
         at(Where(positions={"a": {"identity": 9, "4": 1}}))
 
 
+def test_an_end_before_the_beginning_is_refused() -> None:
+    logs = [log("a", (5, 20), (5 * LANE, 5 * LANE + 9))]
+    same = Place(1, {0: 10, 5: 5 * LANE})
+    planning.check_order({"a": same}, {"a": same}, logs)
+    with pytest.raises(ConfigError, match="'a' is to be read from position 10, and up to 9"):
+        planning.check_order({"a": same}, {"a": Place(1, {0: 9, 5: 5 * LANE + 9})}, logs)
+    planning.check_order({"a": Place(1, {0: 5})}, {"a": Place(1, {0: 3})}, logs)  # all that was asked for is gone
+
+
 def test_an_end_that_is_not_there_yet_is_refused() -> None:
     logs = [log("a", (5, 20))]
     planning.check_end({"a": Place(1, {0: 20})}, logs)

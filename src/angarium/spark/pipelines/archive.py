@@ -19,6 +19,7 @@ from pyspark.sql import functions as f
 
 from angarium.client import blocking
 from angarium.client.log import LogDescription
+from angarium.core.errors import ConfigError
 from angarium.spark import offsets, planning
 from angarium.spark.columns import ALL_COLUMNS, schema_of
 from angarium.spark.offsets import Offsets
@@ -56,6 +57,8 @@ class ArchiveResult:
 def archive(
     spark: SparkSession, settings: ArchiveSettings, progress: Progress = lambda done, total: None
 ) -> ArchiveResult:
+    if settings.messages_per_step < 1:
+        raise ConfigError(f"{settings.messages_per_step} messages a step: it takes one at least, to come to an end")
     settings.to.mkdir(parents=True, exist_ok=True)
     result = ArchiveResult()
     with files.locked(settings.to), blocking.connect(settings.address, name="archive") as connection:
