@@ -124,7 +124,7 @@ class RowReader:
         body = row["body"] or b""
         now_ms = int(time.time() * 1000)
         letter = bad_rows.RowLetter(
-            destination=self._options.destination or str(row.get("destination"))[:NAME_CHARACTERS_MAX],
+            destination=self._options.destination or (row.get("destination") or "")[:NAME_CHARACTERS_MAX],
             died_ms=now_ms,
             detail=bad.reason[:bad_rows.DETAIL_CHARACTERS_MAX],
         )

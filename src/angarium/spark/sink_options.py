@@ -51,8 +51,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         address=tuple(part.strip() for part in address.split(",") if part.strip()),
         destination=_destination(options.get("destination", "")),
         kind=kind,
-        job=_identity("jobId", options.get("jobId", "")),
-        producer=_identity("producerId", options.get("producerId", "")),
+        job=_identity("jobId", options),
+        producer=_identity("producerId", options),
         buries=_buries(options.get("badRows", "fail")),
     )
 
@@ -72,7 +72,11 @@ def _buries(text: str) -> bool:
     return text == "dmq"
 
 
-def _identity(option: str, text: str) -> str:
+def _identity(option: str, options: Mapping[str, str]) -> str:
+    """Empty if it is not given. One that is given and empty would be another one each time, and nobody would see it."""
+    text = options.get(option, "")
+    if option in options and not text:
+        raise ConfigError(f"option {option!r} is empty: give it a name, or leave it out")
     limit = QUERY_BYTES_MAX - _PREFIX_BYTES_MAX
     if len(text.encode()) > limit:
         raise ConfigError(f"option {option!r} has {len(text.encode()):,} bytes: the most is {limit}")

@@ -118,6 +118,9 @@ def test_what_is_wrong_is_told_and_can_be_buried(row: dict[str, Any], told: str)
         list(reader().messages(record(**row)))
     (buried,) = reader(buries=True).messages(record(**row))
     assert buried.destination == "_DMQ"
+    (header,) = [msgspec.msgpack.decode(bytes(one)) for batch in batches(buried) for one in batch.headers() or ()]
+    said = pa.array(row["destination"]).to_pylist()[0]
+    assert header["dead_letter"]["destination"] == (said or "")
 
 
 def test_columns_are_checked_before_anything_is_sent() -> None:
@@ -142,3 +145,6 @@ def test_options_have_no_case_and_are_refused_with_what_is_valid() -> None:
         parse_sink_options({"badRows": "drop"})
     with pytest.raises(ConfigError, match="'jobId' has 500 bytes: the most is 190"):
         parse_sink_options({"jobId": "x" * 500})
+    for option in ("jobId", "producerId"):  # of a variable that was not set: it would be another one each time
+        with pytest.raises(ConfigError, match=f"'{option}' is empty"):
+            parse_sink_options({option: " "})
