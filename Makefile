@@ -52,7 +52,7 @@ $(VENV)/java: $(VENV)/runtime
 spark: $(VENV)/dev $(VENV)/java   ## Spark against a real broker, in one session
 	$(BIN)/pytest tests/spark -m 'not soak'
 
-SOURCE_AND_SINK := tests/spark/test_spark_batch.py tests/spark/test_spark_stream.py tests/spark/test_spark_write.py
+SOURCE_AND_SINK := $(addprefix tests/spark/test_spark_, batch.py stream.py write.py speculation.py)
 spark-standalone: $(VENV)/dev $(VENV)/java ## the same tests of source and sink, on a master and two workers of Spark
 	ANGARIUM_SPARK=standalone $(BIN)/pytest $(SOURCE_AND_SINK)
 

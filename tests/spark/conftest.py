@@ -17,6 +17,14 @@ from tests.process.process_broker import Broker, running
 from tests.spark.spark_messages import Orders
 from tests.spark.spark_standalone import standalone
 
+# Where there are several executors, a task that is left when half of the others are done is run a second time.
+SPECULATION: dict[str, bool | float | int | str | None] = {
+    "spark.speculation": "true",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "0.1",
+    "spark.speculation.minTaskRuntime": "3s",
+}
+
 
 @pytest.fixture(scope="session")
 def spark_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -42,6 +50,7 @@ def spark(spark_master: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         .config("spark.driver.memory", "1g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.warehouse.dir", str(warehouse))
+        .config(map=SPECULATION)
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

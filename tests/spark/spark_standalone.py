@@ -30,7 +30,8 @@ def standalone(directory: Path) -> Iterator[str]:
         process = started.enter_context(_running(log, f"{_CLASSES}.master.Master", *where))
         _wait_for(process, log, "I have been elected leader", 1)
         for number in range(WORKERS):
-            work = ["--host", host, "--cores", "1", "--memory", "1g", "--webui-port", "0"]
+            # Each has an address of its own: of a host that runs a task, Spark asks no second attempt of it.
+            work = ["--host", f"127.0.0.{number + 1}", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
             place = ["--work-dir", str(directory / f"work{number}"), master]
             worker_log = directory / f"worker{number}.log"
             started.enter_context(_running(worker_log, f"{_CLASSES}.worker.Worker", *work, *place))

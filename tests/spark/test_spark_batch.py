@@ -110,6 +110,10 @@ def test_filters_are_pushed_down_if_asked_for(spark: SparkSession, orders: Order
     try:
         frame = orders.read(spark, subscribe=name, pushFilters=True)
         assert frame.filter("position >= 90 AND position < 95").count() == 5
+        many = orders.read(spark, subscribe=name, pushFilters=True, minPartitions=20, selector="n < 93")
+        few = many.filter("position >= 90 AND position < 95")
+        assert few.rdd.getNumPartitions() == 5, "the others are not read"
+        assert few.count() == 3, "beside a selector of the user's own"
         assert frame.filter("priority > 4 AND type = 'y'").count() == 10
         assert frame.filter(f"destination = '{name}' AND timestamp > timestamp'2020-01-01 00:00:00'").count() == 110
         assert frame.filter("type IN ('x', 'z') AND properties['n'] = '7'").count() == 1
