@@ -7,7 +7,7 @@ import typer
 from angarium.cli import failure, options, output
 from angarium.cli.pipeline import Config, Destinations, Master, spark_for, watched
 from angarium.cli.pipeline_settings import PipelineSettings
-from angarium.cli.pipeline_traces import parse_time_ms
+from angarium.cli.pipeline_traces import is_ago, parse_time_ms
 
 _KINDS = {
     "destinations": list, "archive": str, "name": str, "into": str, "from": str, "to": str, "from_position": int,
@@ -66,6 +66,7 @@ def replay(
             position_from=settings.get("from_position", None),
             position_to=settings.get("to_position", None),
             selector=settings.get("selector", ""),
+            ago=tuple(f"{key}_ms" for key in ("from", "to") if is_ago(settings.get(key, ""))),
         )
         wanted = pipeline.ReplaySettings(
             settings.addresses(address), root, called, selection, settings.get("rate", 0.0)

@@ -20,11 +20,15 @@ From = Annotated[
 To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="What was confirmed before.")]
 
 
+def is_ago(text: str) -> bool:
+    return re.fullmatch(r"\d+(\.\d+)?\s*(s|min|h|d)", text.strip()) is not None
+
+
 def parse_time_ms(option: str, text: str | None) -> int | None:
     """A time ago, or a time as ISO 8601 writes it: UTC, unless it says otherwise."""
     if text is None:
         return None
-    if re.fullmatch(r"\d+(\.\d+)?\s*(s|min|h|d)", text.strip()):
+    if is_ago(text):
         return int((time.time() - parse_seconds(option, text)) * 1_000)
     try:
         at = datetime.fromisoformat(text)

@@ -56,6 +56,7 @@ class ReplaySelection(msgspec.Struct, frozen=True, kw_only=True):
     position_from: int | None = None
     position_to: int | None = None  # excluded, as the time
     selector: str = ""
+    ago: tuple[str, ...] = ()  # which of the two times were said as times ago: they count from the first run on
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +98,18 @@ def replay(
     directory = settings.archive / DIRECTORY / settings.name
     lock = locked(settings.archive, f"{DIRECTORY}/{settings.name}")
     with lock, blocking.connect(settings.address, name="replay") as connection:
-        state = _load(directory, settings.selection)
-        chosen = [file for file in manifest.load(settings.archive).files if _concerns(file, settings.selection)]
+        state = load_state(directory, settings.selection)
+        selection = state.selection
+        chosen = [file for file in manifest.load(settings.archive).files if _concerns(file, selection)]
         if not chosen:
             raise ConfigError(f"the archive {settings.archive} has nothing of what is asked for")
-        _check_destinations(connection, chosen, settings.selection)
+        _check_destinations(connection, chosen, selection)
         sending = _Sending(connection, settings, state)
         rows = read_archive(spark, settings.archive, chosen)
         if state.begun:
-            again = _left(rows, settings.selection, state).where(_before(state.begun)).collect()
+            again = _left(rows, selection, state).where(_before(state.begun)).collect()
             sending.commit(again)
-        frame = _left(rows, settings.selection, sending.state).cache()
+        frame = _left(rows, selection, sending.state).cache()
         try:
             total = frame.count()
             progress(0, total)
@@ -121,7 +123,8 @@ def replay(
             frame.unpersist()
 
 
-def _load(directory: Path, selection: ReplaySelection) -> ReplayState:
+def load_state(directory: Path, selection: ReplaySelection) -> ReplayState:
+    """How far the replay is that is noted there, or a new one."""
     path = directory / "state.json"
     if not path.exists():
         return ReplayState(selection=selection, job=f"{directory.name}:{uuid4().hex}")
@@ -130,7 +133,8 @@ def _load(directory: Path, selection: ReplaySelection) -> ReplayState:
     except MALFORMED as error:
         remedy = "to replay all again, choose another --name"
         raise ConfigError(f"{path} is not the state of a replay ({error}): {remedy}") from None
-    if state.selection != selection:
+    first = {name: getattr(state.selection, name) for name in selection.ago}
+    if state.selection != replace(selection, **first):
         raise ConfigError(f"the replay {directory.name!r} was begun with another selection; choose another --name")
     return state
 
