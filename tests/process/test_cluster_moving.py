@@ -49,8 +49,8 @@ async def until(cluster: Cluster, what: Callable[[dict[str, Any]], bool]) -> dic
 
 
 async def until_moved(cluster: Cluster, name: str, target: str) -> None:
-    moves = await until(cluster, lambda moves: not any(move["name"] == name for move in moves["moving"]))
-    assert moves["moved"].get(name) == target, moves
+    await until(cluster, lambda moves: not any(move["name"] == name for move in moves["moving"]))
+    assert (await ask(cluster, "cluster.where", name=name))["group"] == target
     await ask(cluster, "destination.describe", name=name)  # until it is open there
 
 

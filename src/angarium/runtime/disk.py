@@ -85,7 +85,7 @@ class Disk:
         self._reads: queue.SimpleQueue[Read | ReadDelayed | None] = queue.SimpleQueue()
         self._postponed: deque[Read] = deque()  # to a later turn of the loop
         self._turn_batches = self._turn_bytes = 0  # answered since the last turn that was waited for
-        self._stopping = False
+        self._stopping = self._is_closed = False
         self._finished = asyncio.Event()  # while stopping: nothing is unwritten, or nothing more can be written
         self._group_bytes_max = min(settings.group_bytes_target, store.group_bytes_max)
         self._threads.start(self._write_loop, "disk-writer")
@@ -94,6 +94,8 @@ class Disk:
     # -- on the event loop -----------------------------------------------------------------------------
 
     def write(self, write: Write) -> None:
+        if self._is_closed:
+            return  # asked for too late: nobody will hear that it is durable
         size_bytes = group_bytes(write.operations)
         self.unwritten_bytes += size_bytes
         if write.freeing:
@@ -145,11 +147,13 @@ class Disk:
 
     async def close(self) -> bool:
         """Finish what is queued, and what is written because of it; False if the store would not take it (its
-        producers were never confirmed)."""
+        producers were never confirmed). What is asked for later is not taken: others go on sending to a copy that
+        stops, and would keep it from ending, or have it say that something was lost."""
         self._stopping = True
         self._hand_over()
         if self.unwritten_bytes:
             await self._finished.wait()
+        self._is_closed = True
         self._writes.put(None)
         self._reads.put(None)
         await self._threads.joined()
@@ -160,6 +164,7 @@ class Disk:
         self.freeing_bytes -= freeing_bytes
         self._written(tokens)
         if self._stopping and not self.unwritten_bytes:
+            self._is_closed = True
             self._finished.set()
 
     def _broke(self, error: BaseException) -> None:

@@ -284,6 +284,24 @@ def test_the_journal_is_sealed_once_when_it_comes_to_rest() -> None:
     drive(script, HeldStore())
 
 
+def test_what_is_asked_for_once_it_has_finished_is_not_taken() -> None:
+    """Others go on sending to a copy that stops: that neither keeps it from ending nor looks like a loss."""
+
+    async def script(driver: Driver) -> None:
+        driver.disk.write(write(1))
+        await driver.entered()
+        closing = asyncio.create_task(driver.disk.close())
+        driver.store.let_go()
+        await driver.until(lambda: driver.written == [1])
+        driver.disk.write(write(2))
+        assert await asyncio.wait_for(closing, WAIT_S_MAX)
+        driver.disk.write(write(3))
+        assert driver.store.tokens == [1]
+        assert driver.disk.unwritten_bytes == 0
+
+    drive(script, HeldStore())
+
+
 # Once: the sentinel of `close` is taken together with the last write, and closing then waits for the idle time.
 def test_closing_seals_what_was_written_last_without_waiting_for_idleness() -> None:
     async def script(driver: Driver) -> None:
