@@ -47,7 +47,21 @@ def check_places(config: NodeConfig) -> None:
         for path in (data, *data.parents)
         if path.exists() and not path.is_dir()
     ]
+    mistakes += _another_kind(data, is_of_cluster=bool(cluster.name))
     refuse(mistakes)
+
+
+def _another_kind(data: Path, *, is_of_cluster: bool) -> list[str]:
+    """A broker alone keeps its store in the directory itself, a node of a cluster in others below it. Each would start
+    beside the other's messages as if there were none, and write to the same log of events."""
+    is_alone, is_node = (data / "data.mdb").exists(), (data / "node" / "data.mdb").exists()
+    if is_of_cluster and is_alone and not is_node:
+        held = "the messages of a broker that is alone, which no node of a cluster would see; start it with `up`"
+    elif is_node and not is_of_cluster:
+        held = "a node of a cluster; start that with `node`"
+    else:
+        return []
+    return [f"node.data {str(data)!r}: it holds {held}, or choose another directory"]
 
 
 def missing_interfaces(config: NodeConfig) -> list[str]:

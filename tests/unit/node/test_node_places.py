@@ -35,6 +35,23 @@ def test_data_in_a_file_is_refused_by_name(tmp_path: Path, data: str) -> None:
         check_places(NodeConfig(NodeSettings(data=str(tmp_path / data))))
 
 
+def test_data_of_a_broker_alone_and_of_a_node_of_a_cluster_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    alone, in_cluster = NodeSettings(data=str(tmp_path / "alone")), NodeSettings(name="a", data=str(tmp_path / "node"))
+    cluster = ClusterSettings(
+        name="c", secret="s" * 16, listen="127.0.0.1:4570", voters=("a=127.0.0.1:4570",), groups=("g: a",)
+    )
+    for made, below in ((alone, ""), (in_cluster, "node")):
+        DurableStore.open(Path(made.data) / below, StoreSettings()).close()
+    check_places(NodeConfig(alone))
+    check_places(NodeConfig(in_cluster, cluster=cluster))
+    with pytest.raises(ConfigError, match="holds a node of a cluster; start that with `node`, or choose another"):
+        check_places(NodeConfig(in_cluster))
+    with pytest.raises(ConfigError, match="holds the messages of a broker that is alone"):
+        check_places(NodeConfig(alone, cluster=cluster))
+    DurableStore.open(Path(in_cluster.data), StoreSettings()).close()
+    check_places(NodeConfig(in_cluster, cluster=cluster))  # its own are there, whatever lies beside them
+
+
 def test_a_host_that_nobody_knows_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'no.such.host.invalid:1'.*this machine has 127\.0\.0\.1"):
         check_places(NodeConfig(NodeSettings(listen="no.such.host.invalid:1")))
