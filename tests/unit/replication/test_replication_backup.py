@@ -64,6 +64,23 @@ def test_what_is_durable_is_acknowledged_once_for_a_whole_group() -> None:
     assert backup.tell(LocallyWritten(later.token)) == [SendTo(A, m.Ack("g", 1, 3))]
 
 
+def test_a_copy_that_was_removed_stores_nothing_more_until_it_is_wanted_again() -> None:
+    backup = following()
+    backup.tell(order(EMPTY, 1))
+    [local] = backup.commands
+    assert isinstance(local, WriteLocal)
+    backup.tell(LocallyWritten(local.token))
+    [fence] = backup.configured(configuration(2, A, members="ac"))
+    assert isinstance(fence, WriteLocal)
+    assert backup.tell(LocallyWritten(fence.token)) == []
+    assert backup.tell(MessageReceived(A, m.Welcome("g", 2, 0, 1))) == []
+    assert backup.tell(order(Position(1, 1), 2, epoch=2)) == []
+    assert backup.machine.deadline() is None
+    [fence] = backup.configured(configuration(3, A))
+    assert isinstance(fence, WriteLocal)
+    assert messages(backup.tell(LocallyWritten(fence.token))) == [m.Hello("g", 3, Position(1, 1))]
+
+
 def test_a_gap_is_asked_for_and_what_came_early_is_kept() -> None:
     backup = following()
     assert backup.tell(order(Position(1, 1), 2, 3)) == [SendTo(A, m.AskOrders("g", 1, EMPTY))]

@@ -11,6 +11,8 @@
 - A configuration that names our store, and an earlier start of our node, names somebody who is no more: it may have
   ordered what we do not know of. We wait for the next.
 - A store in the middle of a copy promises nothing and is never primary.
+- A copy that the configuration does not want any more stores nothing further: it stays as it is, and catches up if it
+  is wanted again.
 - Everything of a lower epoch is answered with `Stale`; who hears of a higher epoch than its own stops being primary
   at once, its message manager with it.
 
@@ -181,6 +183,9 @@ class Replication:
         """Somebody else is primary; or an earlier start of this node, and we wait."""
         commands = self._stop(f"epoch {configuration.epoch}: {configuration.primary} is primary")
         if configuration.primary == self.me:
+            return commands
+        if self.me.node not in configuration.members:
+            self._leave_role()
             return commands
         if not isinstance(self.role, Backup):
             files = BackupFiles(self._settings, self._files, self._payloads)
