@@ -1,4 +1,5 @@
 """Goal: what lies in a directory is not started as another cluster than it is."""
+import socket
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,23 @@ def test_groups_take_turns_on_buses_and_client_managers_are_on_all(tmp_path: Pat
         cluster(3).check_same()
     with pytest.raises(Failure, match="--buses 4 with --groups 3"):
         cluster(4)
+
+
+def test_a_start_that_cannot_be_leaves_nothing_behind_that_the_next_one_would_be_held_to(tmp_path: Path) -> None:
+    def at(base_port: int) -> LocalCluster:
+        return LocalCluster(tmp_path / "data", base_port, client_managers=1, groups=1, copies=1)
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for base_port in (port, port - 1):  # the port for clients, and one between nodes
+            with pytest.raises(Failure, match=rf"listen on .*:({port}|{port - 1}): .*; use another --base-port"):
+                at(base_port).check_free()
+        assert list(tmp_path.iterdir()) == []
+        at(port).write_configuration()
+        with pytest.raises(Failure, match=r"if it is the cluster of .*data, that runs already; else stop what has"):
+            at(port).check_free()
+    (tmp_path / "file").touch()
+    with pytest.raises(Failure, match="file is a file; name a directory"):
+        LocalCluster(tmp_path / "file" / "below", 4_600, client_managers=1, groups=1, copies=1).check_free()

@@ -74,6 +74,7 @@ def up(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     cluster.check_same()
+    cluster.check_free()
     cluster.write_configuration()
     failure.say(f"starting {len(cluster.nodes)} nodes; {listed(cluster.voters)} vote, their data are in {data}")
     try:

@@ -3,6 +3,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -65,6 +66,25 @@ class LocalCluster:
                 f"{self.data} holds a cluster that was made with {found}; start it with these, or use another --data"
             )
 
+    def check_free(self) -> None:
+        """Before anything is written: what lies in the directory after a start that failed would be a cluster with
+        these ports."""
+        for path in (self.data, *self.data.parents):
+            if path.exists() and not path.is_dir():
+                raise failure.Failure(f"--data {self.data}: {path} is a file; name a directory")
+        for port in (*self._client_ports.values(), *self._link_ports.values()):
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((self._host, port))
+                except OSError as error:
+                    taken = f"cannot listen on {self._host}:{port}: {error.strerror}"
+                    if found_shape(self.data):
+                        remedy = f"if it is the cluster of {self.data}, that runs already; else stop what has the port"
+                    else:
+                        remedy = "use another --base-port"
+                    raise failure.Failure(f"{taken}; {remedy}") from None
+
     def write_configuration(self) -> None:
         """Kept from the first start on, so that a second one is the same cluster."""
         secret_file = self.data / "secret"
@@ -126,8 +146,7 @@ class LocalCluster:
             if node.process.poll() is not None:
                 last = (node.config.parent / "log").read_text(errors="replace").strip().splitlines()[-1:]
                 reason = "".join(last).removeprefix("angarium: ")
-                remedy = "; use another --base-port" if "in use" in reason else ""
-                raise failure.Failure(f"node {node.name} ended with {node.process.returncode}: {reason}{remedy}")
+                raise failure.Failure(f"node {node.name} ended with {node.process.returncode}: {reason}")
             if time.monotonic() > deadline:
                 raise failure.Failure(f"node {node.name} was not ready after {READY_S_MAX:g} s; see {ready.parent}/log")
             time.sleep(0.05)
