@@ -40,6 +40,7 @@ from angarium.runtime.disk import DiskSettings
 from angarium.runtime.listener import ListenerSettings
 from angarium.store.settings import StoreSettings
 
+_KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}  # as TOML's users know them
 _MAY_BE_ZERO = (
     "node.site", "destination.resume_grace_s", "disk.patience_s", "listener.output_bytes_low", "store.ballast_bytes",
     "stream.free_bytes_min", "destination.node_messages_max", "destination.node_bytes_max", "stream.unfinished_keep_s",
@@ -253,7 +254,9 @@ def _read_file(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not valid TOML: it is no text in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
 
 
@@ -313,9 +316,8 @@ def _from_text(table: str, key: str, text: str, source: str) -> object:
             return int(text.replace("_", ""))
         return float(text) if float in kinds else text
     except (ValueError, KeyError):
-        wanted = "true or false" if bool in kinds else _named(kinds)
-        raise ConfigError(f"{source}: {table}.{key} cannot be {text!r}: it has to be {wanted}") from None
+        raise ConfigError(f"{source}: {table}.{key} cannot be {text!r}: it has to be {_named(kinds)}") from None
 
 
 def _named(kinds: tuple[Any, ...]) -> str:
-    return " or ".join(kind.__name__ for kind in kinds if kind is not NoneType)
+    return " or ".join(_KINDS[kind] for kind in kinds if kind is not NoneType)
