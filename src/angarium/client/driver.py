@@ -73,7 +73,7 @@ class Link(asyncio.BufferedProtocol):
             self.lost.set_result(None)
         if self._driver.link is self:
             self._driver.link = None
-            self._driver.handle(events.Disconnected(_reason(exc) if exc else "the broker closed the connection"))
+            self._driver.handle(events.Disconnected(reason_of(exc) if exc else "the broker closed the connection"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view
@@ -104,10 +104,11 @@ class Link(asyncio.BufferedProtocol):
             self._driver.handle(events.WritingResumed())
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """asyncio and uvloop word the same error differently; the system's own words are the clearest."""
-    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno)
+    if isinstance(error, OSError) and error.errno is not None:
+        # Numbers below 0 are those of the resolver, which words them itself.
+        return os.strerror(error.errno) if error.errno > 0 else error.strerror or str(error)
     return str(error) or type(error).__name__
 
 
@@ -217,7 +218,7 @@ class Driver:
         except OSError as error:
             if self.link is link:
                 self.link = None
-                self.handle(events.Disconnected(_reason(error)))
+                self.handle(events.Disconnected(reason_of(error)))
 
     def _close_link(self, abort: bool) -> None:
         if self._outgoing:

@@ -111,6 +111,9 @@ def make_options(
     )
 
 
+make_options.__qualname__ = "send"  # whose fields these are: a TypeError names what the application has called
+
+
 def _typed(name: str, value: Any, kind: Any) -> Any:
     if not isinstance(value, kind) or not value:
         raise Rejected("bad-header", f"{name} {value!r}: use {'a str' if kind is str else 'str or bytes'}, not empty")
@@ -138,7 +141,10 @@ def _reply_to(destination: Destination) -> dict[str, str | bytes | int]:
 
 def _expiry_ms(ttl_s: float, now_ms: int) -> int:
     if not 0 < ttl_s < TIME_S_MAX:
-        raise Rejected("bad-ttl", f"ttl_s {ttl_s!r} is not a positive number of seconds; leave it out for never")
+        raise Rejected(
+            "bad-ttl",
+            f"ttl_s {ttl_s!r} is not a number of seconds above 0 and below {TIME_S_MAX:.0e}; leave it out for never",
+        )
     return now_ms + max(1, int(ttl_s * 1000))
 
 
@@ -147,7 +153,7 @@ def _due_ms(delay_s: float | None, deliver_at: datetime | float | None, now_ms: 
         raise Rejected("bad-delay", "delay_s and deliver_at both say when to deliver; give one of them")
     if delay_s is not None:
         if not 0 <= delay_s < TIME_S_MAX:
-            raise Rejected("bad-delay", f"delay_s {delay_s!r} is not a number of seconds from 0")
+            raise Rejected("bad-delay", f"delay_s {delay_s!r} is not a number of seconds from 0 to {TIME_S_MAX:.0e}")
         return now_ms + int(delay_s * 1000) if delay_s > 0 else 0
     if isinstance(deliver_at, datetime):
         if deliver_at.tzinfo is None:

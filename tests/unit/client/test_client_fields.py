@@ -194,7 +194,7 @@ def test_ids_and_keys_are_as_long_as_the_broker_remembers_them() -> None:
 
 
 def test_a_field_that_does_not_exist_is_a_mistake_of_the_program() -> None:
-    with pytest.raises(TypeError, match="prio"):
+    with pytest.raises(TypeError, match=r"send\(\).*'prio'"):
         make_options(None, now_ms=NOW_MS, prio=5)  # type: ignore[call-arg]
 
 

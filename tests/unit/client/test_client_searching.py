@@ -1,7 +1,11 @@
 """Goal: a search for a broker finds the one that is there, and says of each address what came of it.
 Method: events and time by hand."""
+import errno
+import socket
+
 import pytest
 
+from angarium.client.driver import reason_of
 from angarium.core.client import events
 from angarium.core.client.connection import State
 from angarium.core.client.reconnect import ReconnectPolicy
@@ -108,3 +112,15 @@ def test_a_proxy_that_answers_for_a_broker_that_restarts_is_outlasted() -> None:
     bench.do(HTTP)
     bench.tick_to(2.0)
     assert bench.reach().machine.state is State.READY
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 1)"), "Connection refused"),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "Name or service not known"),
+        (TimeoutError(), "TimeoutError"),
+    ],
+)
+def test_what_the_system_says_is_told_in_its_words_without_its_numbers(error: Exception, told: str) -> None:
+    assert reason_of(error) == told
