@@ -175,6 +175,7 @@ def test_a_broker_that_is_not_there() -> None:
         (("send", "q", "--file", "/tmp"), "/tmp"),
         (("create", "--", "--"), "'--'"),
         (("ls", "--address", "http://x"), "http://x"),
+        (("receive", "q", "--output-dir", "/dev/null/x"), "/dev/null is a file; name a directory"),
         (("config", "check", "/nowhere/at/all.toml"), "/nowhere/at/all.toml"),
     ],
 )

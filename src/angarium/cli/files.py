@@ -11,6 +11,7 @@ from typing import Any
 
 import angarium
 from angarium.cli import options, output, streams
+from angarium.cli.failure import Failure
 from angarium.core.ids import format_id
 
 WRITE_BYTES = 4 << 20  # gathered before a thread writes it: a trip to the thread costs more than many pieces
@@ -30,6 +31,14 @@ async def send_file(broker: options.Broker, to: angarium.Topic | str, path: Path
     finally:
         if descriptor:
             os.close(descriptor)
+
+
+def make_directory(option: str, directory: Path) -> None:
+    """With whatever is missing above it."""
+    for path in (directory, *directory.parents):
+        if path.exists() and not path.is_dir():
+            raise Failure(f"{option} {directory}: {path} is a file; name a directory")
+    directory.mkdir(parents=True, exist_ok=True)
 
 
 async def save(message: angarium.Message, directory: Path) -> Path:

@@ -100,7 +100,7 @@ def receive(
     """
     options.check_seconds("--timeout", timeout)
     if output_dir is not None:
-        output_dir.mkdir(parents=True, exist_ok=True)
+        files.make_directory("--output-dir", output_dir)
     timeout_s = timeout if timeout is not None else None if follow else TIMEOUT_S
     is_topic = topic or durable is not None
     if shared and durable is None:
