@@ -22,6 +22,7 @@ from angarium.admin.cluster import (
 )
 from angarium.cli import failure, options, output
 from angarium.cli.cluster import GroupName, NodeName, ask_cluster
+from angarium.node.cluster.settings import VOTERS
 
 LOOK_S = 0.25
 TELL_S = 5.0  # between two sentences about how far it is
@@ -97,7 +98,7 @@ def remove_copy(
 
 
 def set_voters(
-    nodes: Annotated[list[str], typer.Argument(metavar="NODE...", help="One, three or five nodes.")],
+    nodes: Annotated[list[str], typer.Argument(metavar="NODE", help="One, three or five nodes.")],
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
     timeout: Timeout = 60.0,
@@ -109,7 +110,7 @@ def set_voters(
     """
     broker = options.Broker(address, wait)
     before = ask_cluster(broker, lambda cluster: cluster.status()).voters
-    if len(nodes) < len(before):
+    if len(nodes) in VOTERS and len(nodes) < len(before):
         failure.say(f"warning: {len(before)} nodes vote now; with {len(nodes)} fewer can be lost")
         options.confirm(f"Have only {', '.join(nodes)} vote?", yes)
     return _change(broker, timeout, lambda cluster: cluster.set_voters(nodes), lambda status: voting(status, nodes))

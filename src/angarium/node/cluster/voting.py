@@ -32,10 +32,10 @@ def register_voting(registry: Registry, node: "ClusterNode") -> None:
 async def _set_voters(node: "ClusterNode", nodes: tuple[str, ...]) -> dict[str, Any]:
     state = node.membership.machine.state
     if len(nodes) not in VOTERS or len(set(nodes)) != len(nodes):
-        raise Rejected("bad-voters", f"{len(nodes)} names, {len(set(nodes))} different: name one, three or five nodes")
+        raise Rejected("bad-voters", f"{', '.join(nodes)[:200]}: name one, three or five nodes, each once")
     for name in nodes:
         if name not in state.voters_wanted and name not in node.nodes.view:
-            here = ", ".join(node.nodes.view)
+            here = ", ".join(sorted(node.nodes.view))
             raise Rejected("not-here", f"node {name[:50]!r} is not in the cluster just now: start it first; {here} are")
     if set(nodes) != set(state.voters_wanted):
         answered = await decided(node, VotersWanted(state.voters_wanted, nodes))
