@@ -13,9 +13,9 @@ Node = Annotated[str, typer.Option("--node", metavar="NAME", help="Only this nod
 
 
 def admin(
-    command: Annotated[str, typer.Argument(metavar="[COMMAND]", help="As --list shows it.", show_default=False)] = "",
+    command: Annotated[str, typer.Argument(metavar="COMMAND", help="As --list shows it.", show_default=False)] = "",
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE ...]", help="Its arguments; KEY:=JSON for any value.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Its arguments; KEY:=JSON for any value.")
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="Show all commands, or all about one.")] = False,
     node: Node = "",

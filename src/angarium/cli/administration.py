@@ -19,7 +19,7 @@ BODY_SHOWN_CHARACTERS = 80
 def ls(
     pattern: Annotated[
         str,
-        typer.Argument(help="Only those that match: 'orders.*', 'orders.**'.", metavar="[PATTERN]", show_default=False),
+        typer.Argument(help="Only those that match: 'orders.*', 'orders.**'.", metavar="PATTERN", show_default=False),
     ] = "",
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,

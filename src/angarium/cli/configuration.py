@@ -12,7 +12,7 @@ Key = Annotated[str, typer.Argument(metavar="KEY", help="As destination.resume_g
 
 def get(
     key: Annotated[
-        str, typer.Argument(metavar="[KEY]", help="Only this one, or all of a table.", show_default=False)
+        str, typer.Argument(metavar="KEY", help="Only this one, or all of a table.", show_default=False)
     ] = "",
     everything: Annotated[
         bool, typer.Option("--all", help="Also those that are read at the start only; else only those that can be set.")

@@ -23,7 +23,7 @@ Master = Annotated[
 ]
 Destinations = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[DESTINATION]...", show_default=False, autocompletion=options.complete_destination,
+    typer.Argument(metavar="DESTINATION", show_default=False, autocompletion=options.complete_destination,
                    help="Names and globs: orders, 'prices.*'."),
 ]  # fmt: skip
 
