@@ -163,6 +163,12 @@ def test_help_names_every_command() -> None:
         assert f" {command} " in text
 
 
+@pytest.mark.parametrize("group", [(), ("cluster",), ("config",), ("dmq",), ("pipeline",), ("topic",)])
+def test_what_a_command_does_is_read_in_one_line_of_a_terminal(group: tuple[str, ...]) -> None:
+    _, commands = run(*group, "--help", COLUMNS="80").stdout.decode().split("Commands:\n")
+    assert commands.strip() and "..." not in commands
+
+
 @pytest.mark.parametrize(
     ("shell", "registers"),
     [

@@ -126,7 +126,7 @@ def browse(
     selector: options.Selector = None,
     as_json: options.Json = False,
 ) -> None:
-    """Look at messages without taking them, in the order in which they would be received.
+    """Look at messages without taking them. They come in the order in which they would be received.
 
     With a pattern, such as 'orders.*', at those of all that match, one after the other; --count holds for each.
     """
@@ -225,7 +225,7 @@ def status(
     wait: options.Wait = 0.0,
     as_json: options.Json = False,
 ) -> None:
-    """Show how the broker is doing; in a cluster, the node that answers: `cluster status` shows all."""
+    """Show how the broker is doing. In a cluster, the node that answers: `cluster status` shows all."""
     found = options.administer(options.Broker(address, wait), lambda administration: administration.status())
     if as_json:
         output.write_json(found)

@@ -60,7 +60,7 @@ def up(
         bool, typer.Option("--restart/--no-restart", help="Start a node that has ended again, after three seconds.")
     ] = True,
 ) -> int:
-    """Run a whole cluster on this machine, each node a process, in the foreground.
+    """Run a whole cluster on this machine, in the foreground. Each node is a process.
 
     The first three nodes that hold copies vote about everything: with two of them gone nothing is decided.
 
@@ -91,7 +91,7 @@ def up(
 
 
 def status(address: options.Address = [], wait: options.Wait = 0.0, as_json: options.Json = False) -> int:  # noqa: B006
-    """Show every node that should be there: its role, group, and whether it is primary and in sync.
+    """Show every node that should be there. Its role, group, and whether it is primary and in sync.
 
     The exit code is 1 if something is wrong: what, is said on standard error.
     """

@@ -39,7 +39,7 @@ def drain(
     wait: options.Wait = 0.0,
     timeout: Timeout = 60.0,
 ) -> int:
-    """Hand over all primaries of a node, and make it none again, so that it can be stopped without notice.
+    """Hand over all primaries of a node. It is made none again, so that it can be stopped without notice.
 
     Ends when it is primary of nothing. It stays so, also when it is started again, until --undo.
     """
@@ -71,10 +71,10 @@ def _change_of_a_copy(
 
 
 move_primary = _change_of_a_copy(
-    "Make another in-sync copy of a group its primary; ends when it is.", 60.0, Cluster.move_primary, moved
+    "Make another in-sync copy of a group its primary. Ends when it is.", 60.0, Cluster.move_primary, moved
 )
 add_copy = _change_of_a_copy(
-    "Have a node hold a copy of a group; ends when that is in sync. Traffic goes on meanwhile.",
+    "Have a node hold a copy of a group. Ends when that is in sync; traffic goes on meanwhile.",
     600.0, Cluster.add_copy, copied,
 )  # fmt: skip
 
@@ -104,7 +104,7 @@ def set_voters(
     timeout: Timeout = 60.0,
     yes: options.Yes = False,
 ) -> int:
-    """Have these nodes decide everything, and no others; ends when they do. Everything goes on meanwhile.
+    """Have these nodes decide everything, and no others. Ends when they do; everything goes on meanwhile.
 
     Replaces a voter that is lost for good, or adds some. A majority of those that vote now has to be there.
     """
@@ -124,7 +124,7 @@ def move_destination(
     cancel: Annotated[bool, typer.Option("--cancel", help="Leave it where it is, if it is being moved there.")] = False,
     as_json: options.Json = False,
 ) -> int:  # fmt: skip
-    """Move a queue or topic to another replica group, with all that is stored of it; ends when it is there.
+    """Move a queue or topic to another replica group. All that is stored of it goes along; ends when it is there.
 
     Who sends to it and receives from it waits meanwhile, and goes on by itself. The command may be repeated.
     """

@@ -22,7 +22,7 @@ def get(
     wait: options.Wait = 0.0,
     as_json: options.Json = False,
 ) -> int:
-    """Show settings as they are in running nodes, and where each comes from."""
+    """Show settings as they are in running nodes. And where each comes from."""
     arguments: dict[str, Any] = {"key": key} if key else {}
     if not everything and not key:
         arguments["acquirable"] = True
@@ -58,7 +58,7 @@ def set_value(
     wait: options.Wait = 0.0,
     as_json: options.Json = False,
 ) -> int:
-    """Change a setting on all nodes, while they run; a node that is away learns it when it is back."""
+    """Change a setting on all nodes, while they run. A node that is away learns it when it is back."""
     return _tell(_change(address, wait, lambda commands: commands.configure(key, value)), as_json)
 
 
@@ -68,7 +68,7 @@ def unset(
     wait: options.Wait = 0.0,
     as_json: options.Json = False,
 ) -> int:
-    """Take a change back: what file, environment or default say counts again."""
+    """Take a change back. What file, environment or default say counts again."""
     return _tell(_change(address, wait, lambda commands: commands.unconfigure(key)), as_json)
 
 

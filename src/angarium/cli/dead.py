@@ -176,7 +176,7 @@ def explain(
     wait: options.Wait = 0.0,
     as_json: options.Json = False,
 ) -> None:
-    """Say why messages are not being delivered, in one sentence; of a topic, one for each subscription."""
+    """Say in one sentence why messages are not being delivered. Of a topic, one for each subscription."""
     found = options.administer(
         options.Broker(address, wait), lambda administration: administration.explain(destination)
     )

@@ -177,7 +177,7 @@ def alter(
     given: dict[str, Any],
     as_json: options.Json = False,
 ) -> None:
-    """Change options of a queue or topic while it runs; those that are not given stay."""
+    """Change options of a queue or topic while it runs. Those that are not given stay."""
     if not given:
         raise Failure("nothing to change: give at least one option", EXIT_USAGE)
     changed = options.administer(

@@ -26,7 +26,7 @@ def log(
     wait: options.Wait = 0.0,
     as_json: options.Json = False,
 ) -> int:
-    """Show the events of all nodes: who came and went, what was promoted, blocked, damaged, changed."""
+    """Show the events of all nodes. Who came and went, what was promoted, blocked, damaged, changed."""
     if level not in _LEVELS:
         raise failure.Failure(f"--level {level!r}: use one of {', '.join(_LEVELS)}", failure.EXIT_USAGE)
     shown = _Shown(as_json)

@@ -74,7 +74,7 @@ def check(
     listen: Listen = None,
     name: Name = None,
 ) -> None:
-    """Check settings without starting anything: exit code 0 if a broker would start with them."""
+    """Check settings without starting anything. The exit code is 0 if a broker would start with them."""
     from angarium.node.places import check_places, missing_interfaces
 
     loaded = _load(file or config, data, listen, name).config
@@ -91,7 +91,7 @@ def show(
     listen: Listen = None,
     name: Name = None,
 ) -> None:
-    """Show the settings that a broker would have, and where each comes from, as TOML.
+    """Show the settings that a broker would have, as TOML. And where each comes from.
 
     From file, environment and options, and from what was changed while it ran, which its data directory holds.
     `config get` shows those of brokers that run.

@@ -73,7 +73,7 @@ def archive(
     address: options.Address = [],  # noqa: B006
     as_json: options.Json = False,
 ) -> None:
-    """Archive destinations as Parquet: by destination and day, every message once.
+    """Archive destinations as Parquet. By destination and day, every message once.
 
     It archives what there is when it starts, and goes on from there the next time. It may be ended at any time.
 

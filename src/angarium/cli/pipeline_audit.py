@@ -26,7 +26,7 @@ def audit(
     address: options.Address = [],  # noqa: B006
     as_json: options.Json = False,
 ) -> None:
-    """Say what became of every message, from the traces of destinations that are traced.
+    """Say what became of every message. From the traces of destinations that are traced.
 
     What was confirmed, delivered, settled, lost, duplicated, reordered, and how late. Exit code 1 if a guarantee was
     broken. Without destinations, all that are traced.

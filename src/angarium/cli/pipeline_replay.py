@@ -38,7 +38,7 @@ def replay(
     address: options.Address = [],  # noqa: B006
     as_json: options.Json = False,
 ) -> None:
-    """Send what an archive has to destinations again: by time, selector or position, at a rate, once.
+    """Send what an archive has to destinations again. By time, selector or position, at a rate, once.
 
     It may be ended at any time; run again under the same name, it goes on where it was, and with what was archived
     since.

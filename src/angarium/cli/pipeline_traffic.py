@@ -22,7 +22,7 @@ def traffic(
     address: options.Address = [],  # noqa: B006
     as_json: options.Json = False,
 ) -> None:
-    """Say what flows where, what the bottleneck is, and what one more node would change.
+    """Say what flows where and what the bottleneck is. And what one more node would change.
 
     Messages and bytes by destination, producer, client manager and message manager, from the traces of destinations
     that are traced.

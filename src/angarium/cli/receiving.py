@@ -128,7 +128,7 @@ def tail(
     selector: options.Selector = None,
     as_json: options.Json = False,
 ) -> int:
-    """Print what is published to a topic, or to all that match a pattern, from now on.
+    """Print what is published to a topic from now on. Or to all that match a pattern.
 
     Ends with Ctrl-C, or after --count messages. The topic is created if there is none; one that matches a pattern is
     followed from its creation on. Other subscribers do not notice.
