@@ -19,7 +19,7 @@ _COMMAND = [sys.executable, "-m", "angarium.cli.main", "pipeline"]
 def hindrance() -> str:
     """Why it cannot be shown here; empty if it can."""
     if any(importlib.util.find_spec(name) is None for name in ("pyspark", "pyarrow")):
-        return "Spark is not installed: pip install 'angarium[spark]'"
+        return "Spark is not installed: pip install '.[spark]'"
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         return "Spark needs Java 17 or later: apt-get install openjdk-17-jre-headless"
     return ""

@@ -4,7 +4,7 @@
 
 The messages pass from one producer to one consumer, first untraced, then traced; then Spark judges every one of them.
 It has to find that nothing was lost, duplicated or reordered, or this ends with an error. Needs
-`pip install 'angarium[spark]'`.
+`pip install '.[spark]'`.
 """
 import shutil
 import tempfile

@@ -5,7 +5,7 @@
 A cluster of three copies and two client managers on this machine: one client manager has the live traffic, Spark is
 given the other one. Messages go at a fixed rate from one producer to one consumer on a queue of their own, alone first,
 then for as long as Spark reads. All of it shares the machine's cores: on two of them Spark alone could use both, so it
-runs with the lowest priority (`nice`), as one would let it. Needs `pip install 'angarium[spark]'`.
+runs with the lowest priority (`nice`), as one would let it. Needs `pip install '.[spark]'`.
 """
 import asyncio
 import multiprocessing

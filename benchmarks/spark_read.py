@@ -6,7 +6,7 @@ Both sides answer the same question over the same columns, or give all columns t
 reads only those that are asked for; ours are named by the option `columns`, as Spark does not tell a source in Python.
 What a source in Python could reach at most is told by one that reads some rows and gives them to Spark again and again.
 The best of `--rounds` counts. A round that is not counted comes first: it starts Python processes and loads classes.
-Needs `pip install 'angarium[spark]'`.
+Needs `pip install '.[spark]'`.
 """
 import os
 import shutil

@@ -4,7 +4,7 @@
 
 The rows lie in Parquet files, so that reading them costs both sides the same; the best of `--rounds` counts, in turns.
 A round that is not counted comes first: it starts Python processes and loads classes. Needs
-`pip install 'angarium[spark]'`.
+`pip install '.[spark]'`.
 """
 import os
 import shutil

@@ -33,7 +33,7 @@ def spark_for(name: str, settings: PipelineSettings, master: str | None) -> Iter
     try:
         from angarium.spark.pipelines.session import spark_session
     except ModuleNotFoundError as error:
-        raise Failure(f"{error.name} is not installed: pip install 'angarium[spark]'") from None
+        raise Failure(f"{error.name} is not installed: pip install '.[spark]' in the source of Angarium") from None
     with spark_session(name, master or settings.master, settings.spark) as spark:
         yield spark
 

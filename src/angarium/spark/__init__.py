@@ -13,6 +13,6 @@
     sink_options   what a user may say when he writes
     rows           rows as messages
 
-Install it with `pip install 'angarium[spark]'`. Of Angarium only the command
+Install it with `pip install '.[spark]'`. Of Angarium only the command
 line imports this package, for `angarium pipeline` (`pipelines`).
 """
