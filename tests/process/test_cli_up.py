@@ -170,6 +170,18 @@ def test_what_a_command_does_is_read_in_one_line_of_a_terminal(group: tuple[str,
 
 
 @pytest.mark.parametrize(
+    ("command", "example"),
+    [
+        (("create",), "angarium create prices --topic --messages-max 100000 --slow-subscriber drop"),
+        (("pipeline", "replay"), "--archive /srv/archive --name monday --from 2026-11-16 --to 2026-11-17"),
+        (("pipeline", "archive"), '      destinations = ["orders", "prices.*"]\n'),
+    ],
+)
+def test_an_example_can_be_copied_whatever_its_length(command: tuple[str, ...], example: str) -> None:
+    assert example in run(*command, "--help", COLUMNS="80").stdout.decode()
+
+
+@pytest.mark.parametrize(
     ("shell", "registers"),
     [
         ("bash", b"complete -o default -F _angarium_completion angarium"),

@@ -137,8 +137,8 @@ def create(
 
     One that is there already, of the same kind and with the options that are given, is left as it is.
 
+    \b
         angarium create orders --redeliveries-max 5 --redelivery-delay 10
-
         angarium create prices --topic --messages-max 100000 --slow-subscriber drop
     """
     kind = "topic" if topic else "queue"

@@ -81,6 +81,7 @@ def archive(
 
     Or with a file, for a run that is repeated:
 
+    \b
         [archive]
         destinations = ["orders", "prices.*"]
         to = "/srv/archive"

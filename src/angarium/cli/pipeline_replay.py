@@ -43,8 +43,8 @@ def replay(
     It may be ended at any time; run again under the same name, it goes on where it was, and with what was archived
     since.
 
+    \b
         angarium pipeline replay orders --archive /srv/archive --name monday --from 2026-11-16 --to 2026-11-17
-
         angarium pipeline replay orders --archive /srv/archive --name test --into orders-copy --rate 500
     """
     given = {
