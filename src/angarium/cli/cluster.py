@@ -3,6 +3,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -17,6 +18,8 @@ from angarium.node.cluster.health import listed
 
 if TYPE_CHECKING:
     from angarium.node.cluster.node import ClusterReady
+
+SETTLED_S_MAX = 5.0
 
 Config = Annotated[Path, typer.Option("--config", "-c", metavar="FILE", help="Settings as TOML.")]
 ClusterData = Annotated[Path, typer.Option("--data", metavar="DIR", help="Directory of all nodes' data.")]
@@ -81,13 +84,22 @@ def up(
         cluster.start()
         addresses = ",".join(cluster.addresses)
         output.write(f"angarium cluster ready on {addresses}\n".encode())
-        _show(convert("cluster.status", _ask_status([addresses]), ClusterStatus))
+        _show(when_settled(lambda: convert("cluster.status", _ask_status([addresses]), ClusterStatus), stop))
         while not stop.wait(0.25):
             for text in cluster.look_after(restart=restart):
                 failure.say(text)
     finally:
         clean = cluster.stop()
     return 0 if clean else 1
+
+
+def when_settled(ask: Callable[[], ClusterStatus], stop: threading.Event) -> ClusterStatus:
+    """The status once nothing is wrong any more. After a second start groups look for their primaries for a moment:
+    that is no trouble, until it lasts `SETTLED_S_MAX`."""
+    deadline = time.monotonic() + SETTLED_S_MAX
+    while (found := ask()).trouble and time.monotonic() < deadline and not stop.wait(0.25):
+        pass
+    return found
 
 
 def status(address: options.Address = [], wait: options.Wait = 0.0, as_json: options.Json = False) -> int:  # noqa: B006
