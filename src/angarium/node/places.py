@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import ipaddress
+import os
 import socket
 import struct
 from array import array
@@ -47,6 +48,9 @@ def check_places(config: NodeConfig) -> None:
         for path in (data, *data.parents)
         if path.exists() and not path.is_dir()
     ]
+    found = next(path for path in (data, *data.parents) if path.exists())
+    if found.is_dir() and not os.access(found, os.W_OK | os.X_OK):
+        mistakes.append(f"node.data {node.data!r}: this user may not write to {found}")
     mistakes += _another_kind(data, is_of_cluster=bool(cluster.name))
     refuse(mistakes)
 

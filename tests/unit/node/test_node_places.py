@@ -1,4 +1,5 @@
 """Goal: where a node cannot listen or keep its data is found out before anything is created."""
+import os
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,24 @@ def test_data_in_a_file_is_refused_by_name(tmp_path: Path, data: str) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ConfigError, match="file is a file; name a directory"):
         check_places(NodeConfig(NodeSettings(data=str(tmp_path / data))))
+
+
+@pytest.mark.parametrize("data", ["", "new/data"])
+def test_data_where_this_user_may_not_write_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str
+) -> None:
+    asked: list[Path] = []
+
+    def access(path: Path, mode: int) -> bool:
+        """Root may write everywhere, and tests may be run by root."""
+        assert mode & os.W_OK
+        asked.append(path)
+        return False
+
+    monkeypatch.setattr(os, "access", access)
+    with pytest.raises(ConfigError, match=f"this user may not write to {tmp_path}$"):
+        check_places(NodeConfig(NodeSettings(data=str(tmp_path / data))))
+    assert asked == [tmp_path]
 
 
 def test_data_of_a_broker_alone_and_of_a_node_of_a_cluster_are_not_taken_for_each_other(tmp_path: Path) -> None:
