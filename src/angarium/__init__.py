@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from angarium.client import blocking
     from angarium.client.connection import Answer, Connection, connect
     from angarium.client.consumer import Consumer
+    from angarium.client.dead_letter import DeadLetter
     from angarium.client.destination import Destination, Pattern, Queue, Topic
     from angarium.client.fields import MessageFields
     from angarium.client.log import Log, LogDescription, LogGone, LogLane, LogPage, LogPiece
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from angarium.core.errors import AngariumError, LocalProtocolError, Rejected, RemoteProtocolError, Unavailable
 
 __all__ = [
-    "AngariumError", "Answer", "Connection", "Consumer", "Destination", "LocalProtocolError", "Log", "LogDescription",
-    "LogGone", "LogLane", "LogPage", "LogPiece", "Message", "MessageFields", "Pattern", "PatternConsumer", "Queue",
-    "ReconnectPolicy", "Rejected", "RemoteProtocolError",
+    "AngariumError", "Answer", "Connection", "Consumer", "DeadLetter", "Destination", "LocalProtocolError", "Log",
+    "LogDescription", "LogGone", "LogLane", "LogPage", "LogPiece", "Message", "MessageFields", "Pattern",
+    "PatternConsumer", "Queue", "ReconnectPolicy", "Rejected", "RemoteProtocolError",
     "Sending", "Session", "Topic", "TransactedSession", "TypedMap", "TypedStream", "Unavailable", "blocking", "connect",
 ]  # fmt: skip
 
@@ -35,6 +36,7 @@ _HOMES = {
     "angarium.client": ("blocking",),
     "angarium.client.connection": ("Answer", "Connection", "connect"),
     "angarium.client.consumer": ("Consumer",),
+    "angarium.client.dead_letter": ("DeadLetter",),
     "angarium.client.destination": ("Destination", "Pattern", "Queue", "Topic"),
     "angarium.client.fields": ("MessageFields",),
     "angarium.client.log": ("Log", "LogDescription", "LogGone", "LogLane", "LogPage", "LogPiece"),

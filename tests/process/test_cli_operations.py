@@ -79,6 +79,8 @@ def test_dead_messages_are_listed_shown_redriven_and_discarded(node: Node) -> No
     words = (sent[2], "died in      orders", "reason       rejected", "deliveries   1", "property region EU", "m3")
     assert all(each in text for each in words), text
     assert bodies(node, "_DMQ") == [f"m{n}" for n in range(1, 7)]
+    browsed = json.loads(node.run("browse", "_DMQ", "--count", "1", "--json").stdout.splitlines()[0])
+    assert browsed["dead_letter"] == shown[0]["dead_letter"]
     assert said(node, "dmq", "redrive", "--from", "orders", "--count", "2")["moved"] == 2
     assert said(node, "dmq", "redrive", "--selector", "region = 'US'")["moved"] == 0
     assert said(node, "dmq", "redrive", "--older-than", "1h")["moved"] == 0
@@ -88,6 +90,7 @@ def test_dead_messages_are_listed_shown_redriven_and_discarded(node: Node) -> No
     assert said(node, "dmq", "discard", "--id", sent[3])["discarded"] == 1
     received = json.loads(node.run("receive", "_DMQ", "--count", "1", "--json").stdout)
     assert received["body"] == "m5"
+    assert (received["dead_letter"]["destination"], received["dead_letter"]["deliveries"]) == ("orders", 1)
     assert said(node, "dmq", "discard", "--newer-than", "1h")["discarded"] == 1
     assert said(node, "dmq", "ls") == []
     assert b"no such dead message" in node.run("dmq", "show").stderr

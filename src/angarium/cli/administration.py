@@ -154,6 +154,7 @@ def _browsed_json(message: BrowsedMessage, destination: str) -> bytes:
     headers = fields.pop("headers")
     body = body_as_json(fields.pop("body"), headers.get("content"))
     described = {name: headers.get(name) for name in ("correlation_id", "reply_to", "type")}
+    described |= {name: headers[name] for name in ("dead_letter",) if name in headers}
     streamed = {"stream_bytes": size} if (size := _stream_bytes(message)) is not None else {}
     return output.json_line(fields | {"destination": destination} | described | body | streamed) + b"\n"
 

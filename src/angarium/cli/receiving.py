@@ -312,6 +312,7 @@ def _as_json(message: angarium.Message) -> bytes:
             "reply_to": name_of(message.reply_to) if message.reply_to is not None else None,
             "type": message.type,
             "properties": message.properties,
+            **files.death(message),
         }
     except angarium.Rejected as refusal:  # one that nobody can read must not keep the others from coming
         fields = {"unreadable": str(refusal)}

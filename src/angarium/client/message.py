@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from angarium.client.dead_letter import DeadLetter, dead_letter_of
 from angarium.client.destination import Destination
 from angarium.client.fields import (
     NON_PERSISTENT,
@@ -267,6 +268,11 @@ class Message(msgspec.Struct, gc=False, eq=False):
     @property
     def last_value_key(self) -> str | None:
         return self._header("last_value_key")
+
+    @property
+    def dead_letter(self) -> DeadLetter | None:
+        """Of a message in the dead message queue: where it died, when and why. None elsewhere."""
+        return dead_letter_of(self._header("dead_letter"))
 
     def _header(self, name: str) -> Any | None:
         return self.delivery.headers(self.index).get(name)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import angarium
 from angarium import Rejected
+from angarium.client.dead_letter import dead_letter_of
 from angarium.client.fields import (
     ID_BYTES_MAX,
     decode_body,
@@ -234,3 +235,11 @@ def test_headers_and_properties_that_are_no_map_are_refused_where_they_are_read(
         with pytest.raises(Rejected, match="no map") as refused:
             decode(encoded)
         assert refused.value.code == "bad-property"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [7, {}, {"destination": "q", "reason": "expired"}, {"destination": 1, "reason": "", "died_ms": 1}],
+)
+def test_a_death_that_no_broker_has_told_is_none(header: object) -> None:
+    assert dead_letter_of(header) is None
