@@ -64,7 +64,8 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     delayed: int = 0  # not yet due
     staged: int = 0  # not yet committed, or not yet moved into the log
     staged_dropped: int = 0  # staged, and not committed in time
-    bytes: int = 0  # stored
+    bytes: int = 0  # stored in the log
+    bytes_held: int = 0  # what counts against its limit: streams and what is not yet due included
     retained: int = 0  # messages that are settled, and stored for readers of the log
     damaged: int = 0  # messages set aside because their stored bytes failed the checksum
     blocked: str = ""  # why producers have to wait; empty: they do not

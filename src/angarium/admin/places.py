@@ -9,7 +9,7 @@ from angarium.core.names import DEAD_MESSAGE_QUEUE, dead_message_queue_of
 
 _SUMMED = (
     "messages", "producers", "consumers", "in_flight", "messages_in", "messages_out", "settled", "rejected", "expired",
-    "dead", "delayed", "bytes", "retained", "damaged", "subscription_count",
+    "dead", "delayed", "bytes", "bytes_held", "retained", "damaged", "subscription_count",
 )  # fmt: skip
 
 

@@ -240,6 +240,7 @@ def _facts(found: Destination) -> list[tuple[str, str]]:
         ("options", ", ".join(notes(found)) or "the usual"),
         *((name.replace("_", " "), f"{getattr(found, name):,}") for name in counted),
         ("stored", output.human_bytes(found.bytes)),
+        ("held", output.human_bytes(found.bytes_held)),
         ("blocked", found.blocked or "no"),
         *(
             (

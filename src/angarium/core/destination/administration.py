@@ -269,6 +269,7 @@ def describe(destination: Destination) -> dict[str, Any]:
         "staged": destination.publishing.staging.count,
         "staged_dropped": destination.publishing.staging.dropped,
         "bytes": log.stored_bytes,
+        "bytes_held": destination.publishing.limits.held()[1],
         "retained": destination.state.retained_count(),
         "damaged": counters.damaged,
         "blocked": ": ".join(destination.publishing.blocked or ()),

@@ -21,15 +21,16 @@ class Delays:
     def __init__(self, state: DestinationState) -> None:
         self._state = state
         self.count = 0
+        self.bytes = 0  # without the content of streams
         self.next_ms: int | None = None  # when the next one is due, or earlier
         self._number = 0  # of the last one that was put: keeps keys apart
         self._is_moving = False  # a read, or the write that follows it, is under way
         self._unwritten = 0  # writes that put something into the table and are under way
         self._noted_ms: int | None = None  # became durable since the last read was asked for: the earliest of them
 
-    def restore(self, count: int, wall_ms: int) -> None:
+    def restore(self, count: int, stored_bytes: int, wall_ms: int) -> None:
         if count:
-            self.count, self.next_ms = count, 0
+            self.count, self.bytes, self.next_ms = count, stored_bytes, 0
             self._number = wall_ms << 20  # beyond all that were given out before
 
     def hold(self, batch: Batch, dues_ms: list[int], pending: PendingWrite) -> list[Operation]:
@@ -43,6 +44,7 @@ class Delays:
             self._number += 1
             operations.append(Put(Table.DELAYED, delayed_key(self._state.identity, due_ms, self._number), part.data))
             operations += self._state.streams.hold(self._state.identity, part)
+            self.bytes += len(part.data)
         if pending.held_ms is None:
             self._unwritten += 1
         pending.held_ms = _earlier(pending.held_ms, min(dues_ms))
@@ -56,7 +58,7 @@ class Delays:
         self.next_ms = _earlier(self.next_ms, due_ms)
 
     def _figure(self) -> Operation:
-        return log_put(self._state.identity, LogField.DELAYED, self.count)
+        return log_put(self._state.identity, LogField.DELAYED, self.count, total_bytes=self.bytes)
 
     # -- becoming due ------------------------------------------------------------------------------
 
@@ -82,11 +84,13 @@ class Delays:
         self.next_ms = _earlier(times[count] if count < len(times) else (0 if count else None), self._noted_ms)
         self._is_moving = count > 0
         if not count:
-            self.count = 0 if is_empty else self.count  # what could not be read was not counted
+            if is_empty:  # what could not be read was not counted
+                self.count = self.bytes = 0
             return [], []
         pending.moved = True
         batches = [Batch.trusted(data) for _, data in event.items[:count] if data]
         self.count = max(0, self.count - sum(batch.count for batch in batches))
+        self.bytes = max(0, self.bytes - sum(len(batch.data) for batch in batches))
         # Each by itself: what was held since the read may lie between them.
         return batches, [*(delete_key(Table.DELAYED, key) for key, _ in event.items[:count]), self._figure()]
 

@@ -62,8 +62,8 @@ class Destination:
         state = self.state
         state.log.restore(figures)
         state.counters.damaged, _ = figures.get((LogField.DAMAGED, 0), (0, 0))
-        delayed, _ = figures.get((LogField.DELAYED, 0), (0, 0))
-        self.publishing.delays.restore(delayed, state.wall_ms(now))
+        delayed, delayed_bytes = figures.get((LogField.DELAYED, 0), (0, 0))
+        self.publishing.delays.restore(delayed, delayed_bytes, state.wall_ms(now))
         if not state.is_queue:
             state.keep_until = now + state.settings.resume_grace_s
             return

@@ -6,10 +6,12 @@
                             subscribers only those that still wait for them lose anything
     slow_subscriber = "drop"   of a topic: a subscription that is behind by more loses its oldest messages, counted
 
-What is not yet due is not counted, and comes into the log whatever the limit is: it was accepted before.
-What is counted of a queue are its unsettled messages; of a topic, what its slowest subscriber still has to settle. What
-is only retained (`retaining`) has limits of its own, and does not count here.
+What is counted of a queue are its unsettled messages; of a topic, what its slowest subscriber still has to settle.
+Bytes are those of the log and of the content of streams. What is not yet due counts where producers are blocked or
+refused, and comes into the log whatever the limit is: it was accepted before. Whoever makes room (`oldest`, `drop`)
+does so when it comes. What is only retained (`retaining`) has limits of its own, and does not count here.
 """
+from angarium.core.destination.delays import Delays
 from angarium.core.destination.events import Command, ToSession
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription
@@ -22,8 +24,9 @@ _REMEDY = "consume from it, or raise the limit with `angarium alter`"
 
 
 class Limits:
-    def __init__(self, state: DestinationState) -> None:
+    def __init__(self, state: DestinationState, delays: Delays) -> None:
         self._state = state
+        self._delays = delays
         self._is_over = False
 
     @property
@@ -31,8 +34,14 @@ class Limits:
         record = self._state.record
         return bool(record.messages_max or record.bytes_max)
 
+    def held(self) -> tuple[int, int]:
+        """Messages and bytes in all, what is not yet due included."""
+        state, delays = self._state, self._delays
+        waiting_bytes = delays.bytes + state.streams.table.waiting_bytes(state.identity)
+        return self.count() + delays.count, state.held_bytes() + waiting_bytes
+
     def count(self) -> int:
-        """Messages, those on their way to the disk included."""
+        """Messages in the log, those on their way to the disk included."""
         log = self._state.log
         if not self._state.is_queue:
             return log.stored_count - self._state.retained_count()
@@ -43,9 +52,10 @@ class Limits:
     def room(self) -> int:
         """How many more messages fit; for those who refuse."""
         record = self._state.record
-        if record.bytes_max and self._state.held_bytes() >= record.bytes_max:
+        count, stored_bytes = self.held()
+        if record.bytes_max and stored_bytes >= record.bytes_max:
             return 0
-        return max(0, record.messages_max - self.count() - self._state.reserved) if record.messages_max else 1 << 62
+        return max(0, record.messages_max - count - self._state.reserved) if record.messages_max else 1 << 62
 
     def refuses(self) -> bool:
         return self.is_set and self._state.record.over_limit == "refuse"
@@ -54,13 +64,16 @@ class Limits:
         """Why nothing more fits; empty if something does."""
         record = self._state.record
         share = LOW_SHARE if self._is_over else 1.0
-        count, stored_bytes = self.count(), self._state.held_bytes()
+        count, stored_bytes = self.held()
+        later = f" ({self._delays.count:,} of its messages are not yet due)" if self._delays.count else ""
         if record.messages_max and count > record.messages_max * share - (share == 1.0):
             self._is_over = True
-            return f"{record.name!r} holds {count:,} messages, and messages_max is {record.messages_max:,}; {_REMEDY}"
+            limit = f"messages_max is {record.messages_max:,}"
+            return f"{record.name!r} holds {count:,} messages{later}, and {limit}; {_REMEDY}"
         if record.bytes_max and stored_bytes > record.bytes_max * share - (share == 1.0):
             self._is_over = True
-            return f"{record.name!r} holds {stored_bytes:,} bytes, and bytes_max is {record.bytes_max:,}; {_REMEDY}"
+            limit = f"bytes_max is {record.bytes_max:,}"
+            return f"{record.name!r} holds {stored_bytes:,} bytes{later}, and {limit}; {_REMEDY}"
         self._is_over = False
         return ""
 
@@ -72,7 +85,7 @@ class Limits:
         and none of them comes after what was delivered in its stead."""
         lanes = self._state.log.order
         coming = sum(lane.next - lane.readable for lane in lanes)
-        coming_bytes = sum(lane.gauge.total_from(lane.readable) for lane in lanes)
+        coming_bytes = sum(self._state.bytes_from(lane, lane.readable) for lane in lanes)
         stored = self._state.log.stored_count - self._state.retained_count() - coming
         excess = self._excess(self.count() - coming, self._state.held_bytes() - coming_bytes, stored)
         touched: list[Subscription] = []
@@ -112,7 +125,7 @@ class Limits:
     def _bytes_behind(self, subscription: Subscription) -> int:
         """What it still has to settle, and what lies between."""
         lanes = self._state.log.order
-        return sum(lane.gauge.total_from(subscription.cursor_of(lane.number)) for lane in lanes)
+        return sum(self._state.bytes_from(lane, subscription.cursor_of(lane.number)) for lane in lanes)
 
     def _excess(self, count: int, stored_bytes: int, stored: int) -> int:
         record = self._state.record

@@ -82,9 +82,10 @@ class MessageManager(Destinations):
         arriving = [arrival.record.identity for arrival in self.moves.arrivals]
         operations = take_up(self.destinations, state, now=now, arriving=arriving)
         self.transactions.restore(state, now=now)
+        damages = self.streams.restore(state.streams, state.stream_files, now=now)  # what they hold counts
         burials = [command for destination in self.destinations.values() for command in self._restored(destination)]
         commands: list[Command] = [self.write(operations, PendingWrite(), freeing=True)] if operations else []
-        for damage in self.streams.restore(state.streams, state.stream_files, now=now):
+        for damage in damages:
             commands += self._stream_damaged(damage)
         return commands + burials + self._blocking.keep_node_limits()
 

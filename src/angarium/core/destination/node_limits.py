@@ -1,8 +1,8 @@
 """How much all destinations of a node may hold together, and whether they hold more.
 
 What each destination holds is noted whenever something of it has been written, so the totals cost one subtraction and
-one addition. Past a limit all producers are blocked, until it has come down to `LOW_SHARE`. What is delayed, what
-lies in streams, and what is only retained does not count.
+one addition. Past a limit all producers are blocked, until it has come down to `LOW_SHARE`. What is not yet due and
+what lies in streams counts; what is only retained does not.
 """
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import DestinationSettings
@@ -26,7 +26,7 @@ class NodeLimits:
 
     def note(self, destination: Destination) -> None:
         if self.is_set:
-            messages, stored_bytes = destination.publishing.limits.count(), destination.state.held_bytes()
+            messages, stored_bytes = destination.publishing.limits.held()
             before = self._held.get(destination.identity, (0, 0))
             self._held[destination.identity] = (messages, stored_bytes)
             self.messages += messages - before[0]

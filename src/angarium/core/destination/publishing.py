@@ -32,8 +32,8 @@ class Publishing:
     def __init__(self, state: DestinationState) -> None:
         self._state = state
         self._blocks: dict[str, str] = {}  # code -> reason
-        self.limits = Limits(state)
         self.delays = Delays(state)
+        self.limits = Limits(state, self.delays)
         self.staging = Staging(state, self)
         self.window = DeduplicationWindow(state.identity, state.settings.deduplication_ids_max)
         self.last_values = LastValues(state.identity, state.settings.last_value_keys_max)

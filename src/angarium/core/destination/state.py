@@ -110,10 +110,15 @@ class DestinationState:
         return sum(max(0, self.needed_from(lane) - lane.first) for lane in self.log.order) if self.record.retains else 0
 
     def held_bytes(self) -> int:
-        """What is stored, but for what is retained."""
+        """What is stored in the log, with the content of its streams, but for what is retained."""
         if not self.record.retains:
-            return self.log.stored_bytes
-        return sum(lane.gauge.total_from(self.needed_from(lane)) for lane in self.log.order)
+            return self.log.stored_bytes + self.streams.table.log_bytes(self.identity)
+        return sum(self.bytes_from(lane, self.needed_from(lane)) for lane in self.log.order)
+
+    def bytes_from(self, lane: Lane, position: int) -> int:
+        """The same from a position of a lane on, retained or not."""
+        streamed = self.streams.table.bytes_between(self.identity, position, lane.end)
+        return lane.gauge.total_from(position) + streamed
 
     def is_needed(self, position: int) -> bool:
         """Some subscription has not settled it, or may come that has not; or it is retained."""

@@ -45,6 +45,8 @@ class _Bound:
 
     records: dict[int, StreamRecord] = field(default_factory=dict)
     positions: list[int] = field(default_factory=list)  # ascending
+    bytes: int = 0  # of all content
+    waiting_bytes: int = 0  # of which for messages that are not yet due
 
 
 class StreamTable:
@@ -77,6 +79,24 @@ class StreamTable:
         bound = self._bound.get(destination)
         return (bound is not None and bool(bound.records)) or any(place == destination for place, _ in self._waiting)
 
+    def waiting_bytes(self, destination: int) -> int:
+        """Content of messages that are not yet due."""
+        bound = self._bound.get(destination)
+        return 0 if bound is None else bound.waiting_bytes
+
+    def log_bytes(self, destination: int) -> int:
+        """Content of messages that have a position."""
+        bound = self._bound.get(destination)
+        return 0 if bound is None else bound.bytes - bound.waiting_bytes
+
+    def bytes_between(self, destination: int, low: int, high: int) -> int:
+        """Of those, what lies at positions `low` to `high` - 1."""
+        bound = self._bound.get(destination)
+        if bound is None:
+            return 0
+        positions = bound.positions[bisect_left(bound.positions, low) : bisect_left(bound.positions, high)]
+        return sum(bound.records[position].bytes for position in positions)
+
     def known(self, identity: bytes) -> StreamRecord | None:
         """What is recorded of a stream that some message holds."""
         return self._records.get(identity)
@@ -102,7 +122,9 @@ class StreamTable:
     def _add(self, destination: int, position: int, record: StreamRecord) -> None:
         bound = self._bound.setdefault(destination, _Bound())
         bound.records[position] = record
+        bound.bytes += record.bytes
         if position >= WAITING:
+            bound.waiting_bytes += record.bytes
             self._waiting.setdefault((destination, record.identity), []).append(position)
             self._waiting_last = max(self._waiting_last, position)
         insort(bound.positions, position)
@@ -150,8 +172,11 @@ class StreamTable:
 
     def _drop(self, destination: int, bound: _Bound, positions: list[int]) -> None:
         for position in positions:
-            identity = bound.records.pop(position).identity
+            record = bound.records.pop(position)
+            identity = record.identity
+            bound.bytes -= record.bytes
             if position >= WAITING:
+                bound.waiting_bytes -= record.bytes
                 places = self._waiting[destination, identity]
                 places.remove(position)
                 if not places:
