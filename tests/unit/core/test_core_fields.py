@@ -7,7 +7,9 @@ import msgspec
 import pytest
 
 from angarium.core.destination.fields import BatchFields
-from angarium.core.destination.headers import joined, map_reader, read_map
+from angarium.core.destination.headers import joined, map_reader, read_map, value_reader
+from angarium.core.destination.selecting import Keep, kept
+from angarium.core.ranges import Range
 from angarium.core.selector.compiled import compile_selector
 from angarium.core.selector.parser import parse
 from angarium.core.wire.batch import Batch, Values
@@ -65,6 +67,28 @@ def test_what_is_not_a_map_has_nothing_and_spoils_no_other(spoilt: bytes) -> Non
         assert read(values_of([sound, spoilt, sound], before=before)) == [{"a": 1}, {}, {"a": 1}]
         assert read(values_of([sound, spoilt, b"", sound], before=before)) == [{"a": 1}, {}, {}, {"a": 1}]
     assert read_map(spoilt) == {}
+    values = values_of([sound, spoilt, encode({"a": None}), encode({"b": 3}), b""])
+    assert value_reader("a")(values, "none") == [1, "none", None, "none", "none"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_looks_at_many_together_finds_what_he_would_one_by_one(seed: int) -> None:
+    random, base = Random(seed), 1_000
+    batch = batch_of(random, random.choice((1, 64, 300, 600)))
+    ranges: list[Range] = []
+    at = base
+    while at < base + batch.count:
+        low = at + random.choice((0, 0, 1, 30))
+        at = min(base + batch.count, low + random.choice((1, 5, 64, 500)))
+        ranges += [(low, at)] if low < at else []
+        at += 1
+    text = f"({random_selector(random)}) OR JMSType = 'a'"
+    selector = parse(text)
+    assert selector is not None
+    compiled = compile_selector(selector)
+    one_by_one = Keep(lambda fields, index: compiled.match(fields[index]), selector.names)
+    together = Keep(one_by_one.wants, selector.names, compiled.match_batch)
+    assert kept(batch, base, ranges, together) == kept(batch, base, ranges, one_by_one)
 
 
 @pytest.mark.parametrize("field", ["properties", "headers"])

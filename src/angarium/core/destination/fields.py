@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from angarium.core.destination.headers import Names, map_reader, read_map
+from angarium.core.destination.headers import Names, map_reader, read_map, value_reader
 from angarium.core.ids import format_id, message_id
 from angarium.core.selector.fields import Fields, WithHeaders
 from angarium.core.selector.syntax import HEADER_NAMES
@@ -79,10 +79,14 @@ class BatchFields:
         values = self._batch.headers_in(low, high)
         if values is None:
             return [absent] * (high - low)
-        return [found.get(key, absent) for found in map_reader(frozenset({key}))(values)]
+        return value_reader(key)(values, absent)
 
     def all(self) -> list[Fields]:
         return self._decoded(0, self._batch.count)
+
+    def between(self, low: int, high: int) -> list[Fields]:
+        """Of who will ask about every one of them: there is nothing to be remembered."""
+        return self._decoded(low, high)
 
     def header(self, index: int, name: str) -> Any:
         return read_map(self._batch.headers_of(index)).get(name)

@@ -12,8 +12,10 @@ from angarium.core.malformed import MALFORMED
 from angarium.core.wire.batch import Values
 
 MapReader = Callable[[Values], list[dict[str, Any]]]
+ValueReader = Callable[[Values, object], list[object]]
 Names = frozenset[str] | None  # of properties and header fields that somebody asks for; None: any
 
+_MISSING = object()
 _decode_map = msgspec.msgpack.Decoder(dict[str, Any]).decode
 _ARRAY = struct.Struct(">BI")  # how MessagePack begins an array
 _NAMES_MAX = 64  # with more than that, all are read
@@ -48,22 +50,34 @@ def _reader_of(names: Names) -> MapReader:
     shape: Any = dict[str, Any]
     if names is not None:
         shape = TypedDict("Wanted", dict.fromkeys(names, Any), total=False)  # type: ignore
+    return _reader(shape, dict)
+
+
+@lru_cache(maxsize=_READERS_MAX)
+def value_reader(name: str) -> ValueReader:
+    """What each map has under one name, or what is given for those that have not: a third of what it takes to make a
+    map of each and ask that."""
+    shape: Any = msgspec.defstruct("Wanted", [("value", Any, _MISSING)], rename={"value": name}, gc=False)
+    read = _reader(shape, shape)
+    return lambda values, absent: [absent if (v := found.value) is _MISSING else v for found in read(values)]
+
+
+def _reader(shape: Any, empty: Callable[[], Any]) -> Callable[[Values], list[Any]]:
     decode = msgspec.msgpack.Decoder(shape).decode
     decode_all = msgspec.msgpack.Decoder(list[shape]).decode
 
-    def one(encoded: bytes) -> dict[str, Any]:
+    def one(encoded: bytes) -> Any:
         try:
-            found: dict[str, Any] = decode(encoded) if encoded else {}
+            return decode(encoded) if encoded else empty()
         except MALFORMED:
-            return {}
-        return found
+            return empty()
 
-    def read(values: Values) -> list[dict[str, Any]]:
+    def read(values: Values) -> list[Any]:
         data, offsets = values
         count = len(offsets) - 1
         if 0 not in map(sub, offsets[1:], offsets):  # each has something
             try:
-                found: list[dict[str, Any]] = decode_all(_ARRAY.pack(0xDD, count) + data)
+                found: list[Any] = decode_all(_ARRAY.pack(0xDD, count) + data)
             except MALFORMED:
                 pass  # one of them is no map
             else:
