@@ -68,9 +68,11 @@ def test_where_the_oldest_make_room_they_do_so_when_it_is_needed() -> None:
     assert world.consumer(queue).bodies == [b"2", b"3"]
 
 
-@pytest.mark.parametrize("limit", [{"node_messages_max": 3}, {"node_bytes_max": 3_000}])
-def test_the_node_counts_them_too_from_their_acceptance_to_their_settlement(limit: dict[str, int]) -> None:
-    world = World(DestinationSettings(**limit))
+@pytest.mark.parametrize(
+    "settings", [DestinationSettings(node_messages_max=3), DestinationSettings(node_bytes_max=3_000)]
+)
+def test_the_node_counts_them_too_from_their_acceptance_to_their_settlement(settings: DestinationSettings) -> None:
+    world = World(settings)
     queue = world.locate("q")
     producer, other, consumer = world.producer(queue), world.producer(world.locate("other")), world.consumer(queue)
     producer.publish(*[bytes(1_000)] * 3, columns=delayed(world, *[10.0] * 3))

@@ -1,10 +1,14 @@
-"""Goal: what all destinations hold together has a limit; past it every producer is blocked, well below it none is."""
+"""Goal: what all destinations hold together has a limit; past it every producer is blocked, or refused, well below it
+none is."""
 from random import Random
 
 import pytest
 
-from angarium.core.destination.events import DestinationSettings
+from angarium.core.destination.events import DestinationSettings, SettingsChanged
+from angarium.core.errors import ConfigError
+from angarium.core.stream.events import StreamSettings
 from angarium.core.wire import frames
+from angarium.core.wire.packing import pack
 from tests.unit.core.core_clients import Producer
 from tests.unit.core.core_manager import World
 
@@ -92,3 +96,46 @@ def test_the_running_totals_are_the_sums(seed: int) -> None:
     limits, destinations = world.manager.node_limits, world.manager.destinations.values()
     assert limits.messages == sum(d.publishing.limits.count() for d in destinations)
     assert limits.bytes == sum(d.log.stored_bytes for d in destinations)
+
+
+def refused(producer: Producer) -> list[tuple[int, int, str]]:
+    sent = [frame for frame, _ in producer.world.sent.get(producer.session, [])]
+    return [(frame.first, frame.last, frame.code) for frame in sent if isinstance(frame, frames.Refuse)]
+
+
+def test_what_is_new_is_refused_if_that_is_wanted_until_there_is_room() -> None:
+    settings = DestinationSettings(node_messages_max=10, node_over_limit="refuse")
+    world = World(settings)
+    a, b = world.locate("a"), world.locate("b")
+    one, other, consumer = world.producer(a), world.producer(b), world.consumer(a, credit=20)
+    one.publish(*[b"x"] * 10)
+    other.publish(b"x", b"x")
+    late = world.producer(world.locate("later"))
+    late.publish(b"x")
+    assert signals(one) == signals(other) == signals(late) == [], "nobody has to wait"
+    assert (refused(one), refused(other), refused(late)) == ([], [(1, 2, "node-full")], [(1, 1, "node-full")])
+    batch = pack(late.identity, 2, 7, [b"x"])
+    world.frame(late.session, 0, frames.TransactionCommit(1, [(late.destination, late.number, len(batch))], []), batch)
+    assert world.last(late.session, frames.Aborted).code == "node-full"
+    consumer.settle((0, 3))
+    other.publish(b"x")
+    assert (refused(other), other.confirmed) == ([(1, 2, "node-full")], 3)
+    assert world.describe("b")["messages"] == 1
+
+
+@pytest.mark.parametrize("first", ["block", "refuse"])
+def test_another_policy_counts_at_once(first: str) -> None:
+    world = World(DestinationSettings(node_messages_max=5, node_over_limit=first))
+    producer = world.producer(world.locate("q"))
+    producer.publish(*[b"x"] * 5)
+    assert signals(producer) == (["Block"] if first == "block" else [])
+    second = DestinationSettings(node_messages_max=5, node_over_limit="refuse" if first == "block" else "block")
+    world.tell(SettingsChanged(second, StreamSettings()))
+    assert signals(producer) == (["Block", "Unblock"] if first == "block" else ["Block"])
+    producer.publish(b"x")
+    assert refused(producer) == ([(6, 6, "node-full")] if first == "block" else [])
+
+
+def test_a_policy_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ConfigError, match="use 'block' or 'refuse'"):
+        DestinationSettings(node_over_limit="oldest")

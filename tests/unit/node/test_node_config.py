@@ -153,6 +153,7 @@ def test_unknown_keys_are_named_with_the_one_that_was_meant(tmp_path: Path, text
         ("[node]\nsite = 65536", "node.site 65536: from 0 to 65,535"),
         ("[node]\nlog_level = 'debug'", "'info', 'warning' or 'error'"),
         ("[node]\nunwritten_bytes_max = 1", "at least 1,048,576"),
+        ("[destination]\nnode_over_limit = 'oldest'", "'block' or 'refuse'"),
         ("[node]\nlisten = 'x:y'", "HOST:PORT"),
         ("[node]\nlisten = ':1'", "HOST:PORT"),
         ("[node]\nlisten = 'x:65536'", "HOST:PORT"),
@@ -305,7 +306,7 @@ def _values(hint: Any) -> st.SearchStrategy[Any]:
 def configs(draw: st.DrawFn) -> NodeConfig:
     """Every setting that is free to be anything of its type."""
     bound = {
-        "listen", "site", "log_level", "unwritten_bytes_max", "segment_bytes",
+        "listen", "site", "log_level", "unwritten_bytes_max", "segment_bytes", "node_over_limit",
         "output_bytes_low", "output_bytes_high", "output_bytes_max", "heartbeat_s", "ack_within_s",
     }  # fmt: skip
     alone = {"name"}  # of table cluster: with a name everything else of it has to make sense

@@ -18,6 +18,7 @@ class Blocking:
         """To one that is new."""
         for code, reason in self._reasons.items():
             destination.publishing.set_blocked(code, reason)
+        destination.publishing.node_refusal = self._node_limits.refusal
 
     def writes(self, reason: str, code: str = "disk-full") -> list[Command]:
         """`reason` empty: they are possible again."""
@@ -39,16 +40,22 @@ class Blocking:
             return []
         text = limits.reason or "the node holds less than its limits again"
         level, code = (Level.WARNING, "node-full") if limits.reason else (Level.INFO, "node-not-full")
-        return [Report(level, code, text), *self._block_all(NODE_FULL, limits.reason)]
+        return [Report(level, code, text), *self._block_or_refuse()]
 
     def node_limits_changed(self) -> list[Command]:
         """Others are set. What is held was not counted while there were none."""
         for destination in self._destinations.values():
             self._node_limits.note(destination)
         if self._node_limits.is_set or not self._node_limits.reason:
-            return self.keep_node_limits()
+            return self.keep_node_limits() or self._block_or_refuse()  # it may be the other one of these from now on
         self._node_limits.reason = ""
-        return [Report(Level.INFO, "node-not-full", "the node has no limits any more"), *self._block_all(NODE_FULL, "")]
+        return [Report(Level.INFO, "node-not-full", "the node has no limits any more"), *self._block_or_refuse()]
+
+    def _block_or_refuse(self) -> list[Command]:
+        refusal = self._node_limits.refusal
+        for destination in self._destinations.values():
+            destination.publishing.node_refusal = refusal
+        return self._block_all(NODE_FULL, "" if refusal else self._node_limits.reason)
 
     def _block_all(self, code: str, reason: str) -> list[Command]:
         """All producers, or (empty reason) no longer for that."""

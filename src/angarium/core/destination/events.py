@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from angarium.core.errors import refuse
 from angarium.core.groups.records import Placement
 from angarium.core.report import Level as Level
 from angarium.core.report import Report as Report
@@ -213,7 +214,14 @@ class DestinationSettings:
     # Queries of which each destination remembers the last batch, so that none is committed twice. Past it the least
     # recently used one is forgotten.
     staged_queries_max: int = 10_000
-    # Messages that all destinations together may hold; 0 is no limit. Past it all producers are blocked.
+    # Messages that all destinations together may hold; 0 is no limit. Past it `node_over_limit` says what happens.
     node_messages_max: int = 0
-    # Bytes that all destinations together may hold; 0 is no limit. Past it all producers are blocked.
+    # Bytes that all destinations together may hold; 0 is no limit. Past it `node_over_limit` says what happens.
     node_bytes_max: int = 0
+    # Past a limit of the node: "block" all producers, or "refuse" what is new. The oldest cannot make room: where they
+    # would go, the dead message queue, is on the node, too.
+    node_over_limit: str = "block"
+
+    def __post_init__(self) -> None:
+        if self.node_over_limit not in ("block", "refuse"):
+            refuse([f"destination.node_over_limit {self.node_over_limit!r}: use 'block' or 'refuse'"])

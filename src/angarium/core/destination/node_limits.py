@@ -1,8 +1,8 @@
 """How much all destinations of a node may hold together, and whether they hold more.
 
 What each destination holds is noted whenever something of it has been written, so the totals cost one subtraction and
-one addition. Past a limit all producers are blocked, until it has come down to `LOW_SHARE`. What is not yet due and
-what lies in streams counts; what is only retained does not.
+one addition. Past a limit all producers are blocked, or what is new is refused (`node_over_limit`), until it has come
+down to `LOW_SHARE`. What is not yet due and what lies in streams counts; what is only retained does not.
 """
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import DestinationSettings
@@ -23,6 +23,11 @@ class NodeLimits:
     def change(self, settings: DestinationSettings) -> None:
         self.settings = settings
         self.is_set = bool(settings.node_messages_max or settings.node_bytes_max)
+
+    @property
+    def refusal(self) -> tuple[str, str] | None:
+        """Code and reason, if what is new is refused."""
+        return (CODE, self.reason) if self.reason and self.settings.node_over_limit == "refuse" else None
 
     def note(self, destination: Destination) -> None:
         if self.is_set:

@@ -32,6 +32,7 @@ class Publishing:
     def __init__(self, state: DestinationState) -> None:
         self._state = state
         self._blocks: dict[str, str] = {}  # code -> reason
+        self.node_refusal: tuple[str, str] | None = None  # code and reason, while the node takes nothing new
         self.delays = Delays(state)
         self.limits = Limits(state, self.delays)
         self.staging = Staging(state, self)
@@ -128,8 +129,8 @@ class Publishing:
         return commands
 
     def _refusal(self, batch: Batch) -> tuple[str, str] | None:
-        """Code and reason, if something in the batch can never be taken: all of it is refused."""
-        return self._state.streams.refusal(self._state.identity, batch) or name_refusal(batch)
+        """Code and reason, if the node is full, or something in the batch can never be taken: all of it is refused."""
+        return self.node_refusal or self._state.streams.refusal(self._state.identity, batch) or name_refusal(batch)
 
     def _refuse(self, producer: Producer, refusal: Refusal) -> PendingWrite:
         """It is noted, and told once it is durable: else the message could be stored after a crash, when it is sent
