@@ -141,6 +141,8 @@ class Connection:
         `timeout_s`: instead of `close_timeout_s`."""
         if self._thread.is_stopped:
             return
+        for session in list(self._sessions):
+            session.check_outside()
         failure: AngariumError | None = None
         try:
             for session in list(self._sessions):

@@ -51,15 +51,21 @@ class Listener:
 
     def close(self) -> None:
         """Let the callback that runs come to its end, then close the consumer. Raises what the consumer ended with."""
+        self.check_outside()
         self.stop()
         self.consumer.close()
         if self._error is not None:
             raise self._error
 
+    def check_outside(self) -> None:
+        """Raise if it is the callback that asks, before anything has changed."""
+        if threading.current_thread() is self._thread:
+            raise LocalProtocolError(
+                "a callback cannot close its own listener, session or connection: it would wait for itself"
+            )
+
     def stop(self, timeout_s: float | None = None) -> None:
         """No more callbacks; wait for the one that runs."""
-        if threading.current_thread() is self._thread:
-            raise LocalProtocolError("a callback cannot close its own listener or session: it would wait for itself")
         self._stopping.set()
         self._thread.join(timeout_s)
 

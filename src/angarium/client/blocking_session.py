@@ -331,10 +331,16 @@ class Session:
                 raise Unavailable(f"{error}; {left_count:,} more did not leave") if left_count else error from None
             self._sender.raise_unseen()
 
+        self.check_outside()
         for listener in self._listeners:
             listener.stop(limit_s)
         self._forget(self)
         self._thread.run(close())
+
+    def check_outside(self) -> None:
+        """Raise if one of its callbacks asks for its end."""
+        for listener in self._listeners:
+            listener.check_outside()
 
     def __enter__(self) -> Self:
         return self

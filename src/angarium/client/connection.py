@@ -108,6 +108,8 @@ class Connection:
         after `timeout_s` at the latest, or else `close_timeout_s`."""
         if self._driver is None:
             return
+        for session in self._sessions.values():
+            session.check_outside()
         try:
             results = await asyncio.gather(
                 *(session.close(timeout_s) for session in list(self._sessions.values())), return_exceptions=True

@@ -62,15 +62,21 @@ class Listener:
 
     async def close(self) -> None:
         """Let the callback that runs come to its end, then close the consumer. Raises what the consumer ended with."""
+        self.check_outside()
         await self.stop()
         await self.consumer.close()
         if not self._task.cancelled() and isinstance(error := self._task.exception(), AngariumError):
             raise error
 
+    def check_outside(self) -> None:
+        """Raise if it is the callback that asks, before anything has changed."""
+        if asyncio.current_task() is self._task:
+            raise LocalProtocolError(
+                "a callback cannot close its own listener, session or connection: it would wait for itself"
+            )
+
     async def stop(self, timeout_s: float | None = None) -> None:
         """No more callbacks; wait for the one that runs."""
-        if asyncio.current_task() is self._task:
-            raise LocalProtocolError("a callback cannot close its own listener or session: it would wait for itself")
         self._is_stopping = True
         if self._is_idle:
             self._task.cancel()

@@ -287,6 +287,7 @@ class Session(Sends, Asking):
         and a send's failure that nobody saw.
         """
         limit_s = self._close_timeout_s if timeout_s is None else timeout_s
+        self.check_outside()
         if self._error is None:
             for listener in self._listeners:
                 await listener.stop(limit_s)
@@ -305,6 +306,11 @@ class Session(Sends, Asking):
         self._buffer.raise_unseen()
         if isinstance(self._error, Unavailable):
             raise self._error
+
+    def check_outside(self) -> None:
+        """Raise if one of its callbacks asks for its end; one that has ended waits for nobody."""
+        for listener in self._listeners if self._error is None else ():
+            listener.check_outside()
 
     @property
     def unconfirmed_count(self) -> int:

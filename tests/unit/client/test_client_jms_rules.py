@@ -9,7 +9,7 @@ import pytest
 import angarium
 from angarium import blocking
 from tests.unit.client.client_fake_server import FakeServer, serving
-from tests.unit.client.client_running import Runner, with_session
+from tests.unit.client.client_running import Runner, until, with_session
 
 _CHANGES: list[tuple[Any, Any]] = [({"a": 1}, "clear"), ([1, 2], "clear"), (bytearray(b"one"), "clear")]
 
@@ -97,3 +97,68 @@ def test_committing_and_recovering_are_for_their_own_kind_of_session(run: Runner
             assert transacted.is_usable
 
     run(main())
+
+
+@pytest.mark.parametrize("closes", ["listener", "session", "connection"])
+def test_a_callback_cannot_close_what_it_runs_in(run: Runner, closes: str) -> None:
+    seen: list[bytes] = []
+    refused: list[str] = []
+
+    async def main() -> None:
+        async with (
+            serving() as server,
+            angarium.connect(server.address) as connection,
+            connection.session() as other,
+            connection.session(acknowledge="auto") as session,
+        ):
+
+            async def callback(message: angarium.Message) -> None:
+                close = {"listener": listener.close, "session": session.close, "connection": connection.close}[closes]
+                try:
+                    await close()
+                except angarium.LocalProtocolError as error:
+                    refused.append(str(error))
+                seen.append(message.body)
+
+            listener = session.listen("orders", callback)
+            await other.send_many("orders", [b"1", b"2"])
+            await asyncio.wait_for(until(lambda: len(seen) == 2), 10)
+            assert other.is_usable, "nothing has changed"
+            assert session.is_usable
+
+    run(main())
+    assert seen == [b"1", b"2"]
+    assert len(refused) == 2
+
+
+@pytest.mark.parametrize("closes", ["listener", "session", "connection"])
+def test_a_callback_cannot_close_what_it_runs_in_without_asyncio(run: Runner, closes: str) -> None:
+    seen: list[bytes] = []
+    refused: list[str] = []
+    done = threading.Event()
+
+    async def main() -> None:
+        async with serving() as server:
+            await asyncio.to_thread(listen, server.address)
+
+    def listen(address: str) -> None:
+        with blocking.connect(address) as connection, connection.session() as other, connection.session() as session:
+
+            def callback(message: angarium.Message) -> None:
+                try:
+                    {"listener": listener.close, "session": session.close, "connection": connection.close}[closes]()
+                except angarium.LocalProtocolError as error:
+                    refused.append(str(error))
+                seen.append(message.body)
+                message.settle()
+                if len(seen) == 2:
+                    done.set()
+
+            listener = session.listen("orders", callback)
+            other.send_many("orders", [b"1", b"2"])
+            assert done.wait(10)
+            other.send("orders", b"3").result(10)  # nothing has changed
+
+    run(main())
+    assert seen[:2] == [b"1", b"2"]
+    assert len(refused) >= 2
