@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import angarium
+from angarium.client import acknowledging
 from angarium.client.acknowledging import LAZY_MESSAGES_MAX, Acknowledge
 from tests.unit.client.client_fake_server import FakeServer, serving
 from tests.unit.client.client_running import Runner, until
@@ -173,6 +174,25 @@ def test_more_than_the_prefetch_may_be_taken_before_it_is_acknowledged(run: Runn
         await session.sync()
         assert settled(server) == [(0, 10)]
         assert consumer.prefetch == 2
+
+    with_mode(run, scenario, "client")
+
+
+def test_no_more_is_taken_unacknowledged_than_the_limit_and_acknowledging_goes_on(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acknowledging, "PREFETCH_MAX", 5)
+
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        consumer = session.consume("orders", prefetch=2)
+        assert await asyncio.wait_for(bodies(consumer, 5), 5) == numbers(0, 5)
+        with pytest.raises(angarium.LocalProtocolError, match="5"):
+            await consumer.receive(0.1)
+        session.acknowledge()
+        assert await asyncio.wait_for(bodies(consumer, 5), 5) == numbers(5, 10)
+        session.acknowledge()
+        await session.sync()
+        assert settled(server) == [(0, 10)]
 
     with_mode(run, scenario, "client")
 
