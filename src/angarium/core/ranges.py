@@ -65,6 +65,10 @@ class RangeSet:
         last = bisect_left(self._lows, high)
         if first >= last:
             return []
+        if self._lows[first] == low and high < self._highs[first]:  # the common case: a run grows shorter
+            self._lows[first] = high
+            self.count -= high - low
+            return [(low, high)]
         removed = [(max(self._lows[i], low), min(self._highs[i], high)) for i in range(first, last)]
         kept: list[Range] = []
         if self._lows[first] < low:
