@@ -8,13 +8,14 @@
 
 Each priority that was used has a lane of positions of its own; ordinary messages are in the first. Readers are
 stateless: any number may read the same, and each remembers by itself how far it has come. What is settled is gone,
-unless the destination retains it (`retain_s`, `retain_bytes`, `retain_messages`); what is gone is told by `LogGone`.
+unless the destination retains it (`retain_s`, `retain_bytes`, `retain_messages`); what is gone, or damaged, is told by
+`LogGone`.
 
 A request that is lost with a connection or a primary is asked again: reading twice changes nothing.
 """
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -40,14 +41,14 @@ Request = Callable[[str, dict[str, Any]], Awaitable[Answer]]
 
 
 class LogGone(Rejected):
-    """Positions that were asked for are no longer stored."""
+    """Positions that were asked for are no longer stored, or cannot be read: go on from `high`."""
 
-    def __init__(self, destination: str, low: int, high: int) -> None:
-        super().__init__(
-            "positions-gone",
-            f"{destination!r}: positions {low} to {high - 1} are gone: settled, purged, or retained no longer; "
-            "read from the lane's first, and let the destination retain more",
-        )
+    def __init__(self, destination: str, low: int, high: int, *, damaged: bool = False) -> None:
+        why = "damaged: no copy of the broker has them whole" if damaged else (
+            "gone: settled, purged, or retained no longer; read from the lane's first, and let the destination retain "
+            "more"
+        )  # fmt: skip
+        super().__init__("positions-gone", f"{destination!r}: positions {low} to {high - 1} are {why}")
         self.low = low
         self.high = high
 
@@ -76,6 +77,7 @@ class _PageAnswer(msgspec.Struct, frozen=True):
     next: int
     first: int
     end: int
+    missing: list[int] = []
 
 
 class _SeekAnswer(msgspec.Struct, frozen=True):
@@ -98,6 +100,12 @@ class LogPage:
     next: int  # where to go on
     first: int  # the oldest position of the lane that was stored then
     end: int  # one past the newest
+    missing: tuple[tuple[int, int], ...] = ()  # positions that should be here and are damaged: low, and one past them
+
+    def before(self, position: int) -> "LogPage":
+        """As much of it; a batch lies wholly before or behind what is missing."""
+        pieces = [piece for piece in self.pieces if piece.positions[0] < position]
+        return replace(self, pieces=pieces, next=position, missing=())
 
 
 class Log:
@@ -147,7 +155,8 @@ class Log:
         told = _converted(answer.result, _PageAnswer)
         if told.next < position:
             raise RemoteProtocolError("bad-reply", f"{self.destination!r}: {told.next} follows position {position}")
-        return LogPage(told.identity, _pieces(told.parts, answer.payload), told.next, told.first, told.end)
+        pieces = _pieces(told.parts, answer.payload)
+        return LogPage(told.identity, pieces, told.next, told.first, told.end, _missing(told.missing))
 
     async def pages(
         self,
@@ -160,7 +169,7 @@ class Log:
     ) -> AsyncGenerator[LogPage, None]:
         """Page after page of one lane up to `end`, or where the log ended when the first was read; the next one is on
         its way while you look at one. It ends early if the log does. Raises `LogGone` if what a page was to begin with
-        is gone."""
+        is gone, or when it comes to what is damaged."""
         omitted = list(omit)
 
         def ask(start: int) -> asyncio.Task[LogPage]:
@@ -175,6 +184,11 @@ class Log:
                 end = page.end if end is None else end
                 if page.first > position and position < end:
                     raise LogGone(self.destination, position, min(page.first, end))
+                if page.missing:
+                    low, high = page.missing[0]
+                    if position < low:
+                        yield page.before(low)
+                    raise LogGone(self.destination, low, high, damaged=True)
                 if position < page.next < end:
                     asked = ask(page.next)
                 yield page
@@ -238,6 +252,13 @@ def _pieces(parts: list[list[Any]], payload: bytes) -> list[LogPiece]:
     if at != len(payload):
         raise RemoteProtocolError("bad-reply", f"{len(payload) - at} bytes follow the last part")
     return pieces
+
+
+def _missing(told: list[int]) -> tuple[tuple[int, int], ...]:
+    try:
+        return tuple(zip(told[::2], told[1::2], strict=True))
+    except ValueError:
+        raise RemoteProtocolError("bad-reply", f"{len(told)} ends of what is missing") from None
 
 
 def _converted(result: object, model: type[_Model]) -> _Model:

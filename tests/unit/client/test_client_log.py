@@ -7,6 +7,7 @@ import pytest
 
 from angarium.client.log import ATTEMPTS_MAX, Answer, Log, LogGone, LogPage, list_logs, priority_of
 from angarium.core.errors import Rejected, RemoteProtocolError, Unavailable
+from angarium.core.storage import position_key
 from tests.unit.core.core_manager import World
 
 Request = Callable[[str, dict[str, Any]], Awaitable[Answer]]
@@ -89,6 +90,24 @@ def test_what_is_gone_is_told_before_anything_later_is_read() -> None:
     asyncio.run(scenario())
 
 
+def test_what_is_damaged_is_told_after_what_lies_before_it() -> None:
+    async def scenario() -> None:
+        world = World()
+        queue = world.queue_with(2, 2, 2)
+        world.disk.damaged.add(position_key(queue, 4))
+        log, before = Log(asking(world), "q"), []
+        with pytest.raises(LogGone, match="positions 2 to 3 are damaged") as gone:
+            async for page in log.pages(1):
+                before.append(page)
+        assert positions(before) == [1] and before[-1].next == gone.value.low == 2
+        assert positions(await pages_of(log, gone.value.high)) == [4, 5]
+        with pytest.raises(LogGone) as gone:
+            await pages_of(log, 3, 4)
+        assert (gone.value.low, gone.value.high) == (3, 4), "of what was asked for"
+
+    asyncio.run(scenario())
+
+
 def test_lost_requests_are_asked_again_but_not_for_ever() -> None:
     async def scenario() -> None:
         world = World()
@@ -126,11 +145,12 @@ def test_refusals_are_raised() -> None:
         {"identity": 1, "parts": [[0, 1, 5]], "next": 1, "first": 0, "end": 1},
         {"identity": 1, "parts": [], "next": 1, "first": 0, "end": 1},  # and a payload that nobody described
         {"identity": 1, "parts": [], "next": -1, "first": 0, "end": 1},
+        {"identity": 1, "parts": [], "next": 1, "first": 0, "end": 1, "missing": [0]},
     ],
 )
 def test_answers_that_cannot_be_are_the_brokers_mistake(result: Any) -> None:
     async def request(command: str, arguments: dict[str, Any]) -> Answer:
-        return Answer(result, b"short")
+        return Answer(result, b"" if result and "missing" in result else b"short")
 
     with pytest.raises(RemoteProtocolError):
         asyncio.run(Log(request, "q").page())

@@ -7,6 +7,7 @@ import pytest
 from angarium.core.destination.log import LANE_POSITIONS, lane_for
 from angarium.core.destination.log_pages import READ_BYTES_MAX, SELECTED_BYTES_MAX
 from angarium.core.destination.log_readers import READERS_MAX
+from angarium.core.storage import Table
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind
@@ -174,11 +175,32 @@ def test_one_that_is_removed_while_it_is_read_is_told_as_such() -> None:
     assert world.last(session, frames.Reply).code == "unknown-destination"
 
 
-def test_damaged_batches_are_missing_and_reading_goes_on() -> None:
+@pytest.mark.parametrize("is_set_aside", [False, True])
+@pytest.mark.parametrize(
+    ("damaged", "left", "missing"),
+    [([4], [0, 1, 4, 5], [2, 4]), ([2], [2, 3, 4, 5], [0, 2]), ([6], [0, 1, 2, 3], [4, 6]), ([2, 4, 6], [], [0, 6])],
+)
+def test_damaged_batches_are_told_as_missing_and_reading_goes_on(
+    damaged: list[int], left: list[int], missing: list[int], is_set_aside: bool
+) -> None:
+    """Before somebody was to get them, and after."""
     world = World()
     queue = world.queue_with(2, 2, 2)
-    world.disk.damaged.add(queue.to_bytes(8, "big") + (4).to_bytes(8, "big"))
-    assert [position for position, _ in whole(world)] == [0, 1, 4, 5]
+    keys = [queue.to_bytes(8, "big") + end.to_bytes(8, "big") for end in damaged]
+    world.disk.damaged.update(keys)
+    if is_set_aside:
+        for key in keys:
+            del world.disk.tables[Table.BATCH][key]
+    assert [position for position, _ in whole(world)] == left
+    for low, high in ((0, 6), (1, 5), (3, 4)):
+        told: list[int] = []
+        at = low
+        while at < high:
+            answer, _ = read(world, position=at, end=high)
+            told += answer.get("missing", [])
+            at = answer["next"]
+        expected = [max(low, missing[0]), min(high, missing[1])]
+        assert told == (expected if expected[0] < expected[1] else [])
 
 
 @pytest.mark.parametrize(

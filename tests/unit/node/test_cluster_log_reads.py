@@ -13,7 +13,7 @@ from angarium.core.groups.configuration import GroupConfiguration, Position, Rep
 from angarium.core.replication.backup import Backup
 from angarium.core.session.destination_service import Posted
 from angarium.core.session.events import ToBus
-from angarium.core.storage import Put, Table, key_of
+from angarium.core.storage import Put, Table, delete_key, key_of
 from angarium.core.wire.envelope import open_envelope, seal
 from angarium.core.wire.frames import Reply, Request
 from angarium.core.wire.packing import MessageColumns
@@ -67,6 +67,16 @@ def test_a_page_is_the_same_wherever_it_is_read(seed: int) -> None:
 def test_a_destination_that_is_not_there_is_left_to_the_primary() -> None:
     _, store, identity = world_and_store(0)
     assert read_page(store, Request(1, "log.read", {"identity": identity + 1, "position": 0}), Moved(), 0.0) is None
+
+
+def test_what_is_damaged_here_is_left_to_the_primary() -> None:
+    _, store, identity = world_and_store(0)
+    request = Request(1, "log.read", {"identity": identity, "position": 0})
+    page = read_page(store, request, Moved(), 0.0)
+    assert page is not None and page[0]["parts"]
+    keys = [item.key for item in store.scan(Table.BATCH, key_of(identity), key_of(identity, b"\xff" * 8), limit=100)]
+    store.commit([delete_key(Table.BATCH, keys[0])])
+    assert read_page(store, request, Moved(), 0.0) is None
 
 
 def test_whatever_is_asked_for_records_are_looked_through_once_in_a_while() -> None:

@@ -1,4 +1,8 @@
-"""One page of a log: what a reader wants, and what it is told. The same wherever the batches come from."""
+"""One page of a log: what a reader wants, and what it is told. The same wherever the batches come from.
+
+Positions are given without gaps. So where batches do not follow each other some were damaged, and are told as missing:
+a reader never takes a hole for the log.
+"""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -63,24 +67,32 @@ class LogWanted:
         parts: list[list[Any]] = []
         payload: list[bytes] = []
         following, room = min(batches[-1].end, stop) if batches else stop, PAGE_BYTES_MAX
+        missing: list[int] = []
+        seen = start  # all before is told, or missing
         for found in batches:
             if not isinstance(found, StoredBatch):
-                continue  # what is damaged is missing, and told as such when it would be delivered
+                continue  # how many it were tells the next one that is whole
             batch = Batch.trusted(found.data)
             base = found.end - batch.count
+            if seen < base:
+                missing += (seen, min(base, stop))
+            seen = max(seen, found.end)
             low, high = max(base, start), min(found.end, stop)
             wanted = kept(batch, base, [(low, high)], self.keep) if low < high else []
             if not wanted:
                 continue
             part = self._part(batch, base, wanted)
             if parts and len(part.data) > room:
-                following = base
+                following = seen = base
                 break
             room -= len(part.data)
             runs = [place - wanted[0][0] for run in wanted for place in run] if len(wanted) > 1 else []
             parts.append([wanted[0][0], part.count, len(part.data), *([runs] if runs else [])])
             payload.append(part.data)
-        return _told(stored, parts, following), b"".join(payload)
+        if seen < following:
+            missing += (seen, following)
+        told = _told(stored, parts, following)
+        return (told | {"missing": missing} if missing else told), b"".join(payload)
 
     def _part(self, batch: Batch, base: int, wanted: list[Range]) -> Batch:
         if len(wanted) == 1:

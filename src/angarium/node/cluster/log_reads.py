@@ -182,7 +182,8 @@ def _moved_here(store: Store) -> Iterator[tuple[int, int]]:
 def read_page(
     store: Store, request: Request, moved: Moved, now: float
 ) -> tuple[dict[str, object], bytes] | None:
-    """None: the store knows no such destination, or what it knows is damaged. `moved`: what was found out before."""
+    """None: the store knows no such destination, or some of what it knows is damaged: the primary may have it whole.
+    `moved`: what was found out before."""
     wanted, first_identity = LogWanted.of(request), request.arguments["identity"]
     if not isinstance(first_identity, int) or not 0 < first_identity < 1 << 63:
         raise Rejected("bad-argument", f"identity {first_identity!r} is none that a destination can have")
@@ -198,7 +199,8 @@ def read_page(
         first = _stretch(store, identity, lane).first  # some of it may have been freed meanwhile
     except ValueDamaged:
         return None
-    return wanted.page(before._replace(identity=first_identity, first=first), batches)
+    told, payload = wanted.page(before._replace(identity=first_identity, first=first), batches)
+    return None if "missing" in told else (told, payload)
 
 
 def _stretch(store: Store, identity: int, lane: int) -> Stretch:

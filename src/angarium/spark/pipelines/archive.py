@@ -27,6 +27,7 @@ from angarium.spark.pipelines import files, manifest, places
 from angarium.spark.pipelines.compaction import compacted
 from angarium.spark.pipelines.manifest import ArchivedFile, Manifest
 from angarium.spark.pipelines.session import setting
+from angarium.spark.planning import Range
 from angarium.spark.reading import lost
 
 MESSAGES_PER_STEP = 2_000_000  # between two manifests: what a crash makes a run do again
@@ -88,7 +89,7 @@ def _begin(
     gone = planning.losses({name: place for name, place in now.items() if name in wanted}, target)
     if gone and not settings.allow_gaps:
         raise lost("; ".join(gone))
-    result.gaps = gone
+    result.gaps = list(gone)
     begun = dict(now)
     for log in target:
         was = now.get(log.name)
@@ -125,7 +126,8 @@ def _step(
 ) -> Manifest:
     start = offsets.from_json(known.places)
     end = planning.advance(start, target, limit=settings.messages_per_step, cap=_ends(target))
-    names = sorted({part.destination for part in planning.ranges(start, end)})
+    wanted = planning.ranges(start, end)
+    names = sorted({part.destination for part in wanted})
     generation = known.generation + 1
     frame = _frame(spark, settings, {name: start[name] for name in names}, {name: end[name] for name in names})
     staging = files.staging_of(settings.to, generation)
@@ -134,10 +136,14 @@ def _step(
     with setting(spark, "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"):
         dated.write.mode("overwrite").partitionBy("destination", "day").parquet(str(staging))
     written = files.staged_files(settings.to, generation)
+    missing = _missing(wanted, written)
+    if missing and not settings.allow_gaps:
+        raise lost("; ".join(missing))
+    result.gaps += missing
     advanced = Manifest(
         generation=generation,
         places=offsets.to_json({**start, **end}),
-        gaps=known.gaps,
+        gaps=[*known.gaps, *missing],
         files=[*known.files, *written],
     )
     manifest.save(settings.to, advanced)
@@ -146,6 +152,19 @@ def _step(
         result.archived[file.destination] = result.archived.get(file.destination, 0) + file.rows
         result.bodies_elsewhere += file.bodies_elsewhere
     return advanced
+
+
+def _missing(wanted: Sequence[Range], written: Sequence[ArchivedFile]) -> list[str]:
+    """What was there when the step was planned, and was not read: freed in between, or damaged."""
+    told: list[str] = []
+    for name in sorted({part.destination for part in wanted}):
+        parts = [part for part in wanted if part.destination == name]
+        read = sum(file.rows for file in written if file.destination == name)
+        count = sum(part.high - part.low for part in parts) - read
+        if count:
+            where = ", ".join(f"{part.low} to {part.high - 1}" for part in parts)
+            told.append(f"{name!r}: {count:,} of positions {where} are gone or damaged")
+    return told
 
 
 def _frame(spark: SparkSession, settings: ArchiveSettings, start: Offsets, end: Offsets) -> DataFrame:
