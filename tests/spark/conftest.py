@@ -46,7 +46,8 @@ def spark(spark_master: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         .config("spark.ui.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.task.maxFailures", "1")  # as where the master is local
+        # Of two attempts of a task Spark refuses one, which it counts as failed. A local master repeats nothing at all.
+        .config("spark.task.maxFailures", "2")
         .config("spark.driver.memory", "1g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.warehouse.dir", str(warehouse))

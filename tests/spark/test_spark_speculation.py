@@ -57,7 +57,8 @@ def slow_rows(spark: SparkSession, directory: Path) -> DataFrame:
 
 
 def check_speculated(spark: SparkSession, directory: Path) -> None:
-    """Both have staged at the same time; by Spark's own account the second was speculative, and one of them has won."""
+    """Both have staged at the same time; by Spark's own account the second was speculative, and one of them has won.
+    One that has staged all, too, and is refused the commit, counts as failed: Spark may begin a third for it."""
     found = {path.name for path in directory.iterdir()}
     assert {"attempt 0 stages", "attempt 1 stages", "attempt 0 has handed over all"} <= found
     stage = int((directory / "attempt 1 stages").read_text())
@@ -72,7 +73,8 @@ def check_speculated(spark: SparkSession, directory: Path) -> None:
         time.sleep(0.05)
     assert sorted(one.partitionId() for one in won) == [0, SLOW]
     told = sorted((one.partitionId(), one.attempt(), one.speculative()) for one in attempts)
-    assert told == [(0, 0, False), (SLOW, 0, False), (SLOW, 1, True)]
+    assert told[:3] == [(0, 0, False), (SLOW, 0, False), (SLOW, 1, True)]
+    assert {partition for partition, _, _ in told[3:]} <= {SLOW}
 
 
 def test_a_batch_is_written_once_by_two_attempts_of_a_task(
