@@ -4,8 +4,11 @@ from pyspark.sql import SparkSession
 
 import angarium
 from angarium.cli.commands import app
+from angarium.core.destination.tracing import Trace
 from angarium.spark.pipelines.judging import Period
-from angarium.spark.pipelines.traffic import TrafficResult, advice, traffic
+from angarium.spark.pipelines.traces import TracedState
+from angarium.spark.pipelines.traffic import BUCKETS, FOLLOWED_MAX, Place, TrafficResult, advice, measured, traffic
+from angarium.spark.pipelines.traffic_report import traffic_page
 from tests.spark.spark_messages import Orders
 
 pytestmark = pytest.mark.timeout(600)
@@ -26,15 +29,46 @@ def test_what_flows_is_counted(spark: SparkSession, orders: Orders, capfd: pytes
     assert found[queue]["messages_in"] == found[topic]["messages_in"] == 200
     assert found[topic]["messages_out"] == 600 and found[topic]["fan_out"] == 3.0
     assert sum(row["messages_in"] for row in result.producers) == 400 and len(result.producers) == 2
+    assert sorted(row["fan_out"] for row in result.producers) == [1.0, 3.0], "as of the destination that each sends to"
     (manager,), (front,) = result.message_managers, result.client_managers
     assert manager["name"] == "broker" and manager["messages_in"] == 400
     assert front["messages_in"] == 400 and front["messages_out"] == manager["messages_out"]
+    totals = {
+        "destination": result.destinations, "producer": result.producers, "node": result.client_managers,
+        "number": result.message_managers,
+    }  # fmt: skip
+    for key, rows in totals.items():
+        for what in ("messages_in", "bytes_in", "messages_out"):
+            followed = [row for row in result.over_time[key] if row[key] == rows[0][key]]
+            assert sum(row[what] for row in followed) == rows[0][what], f"{what} over time by {key}"
     report = orders.directory / "traffic.html"
     arguments = [f"{orders.prefix}.*", "-a", orders.address, "--report", str(report)]
     app(["pipeline", "traffic", *arguments], standalone_mode=False)
     done = capfd.readouterr()
     assert "fan-out" in done.out and "message manager 'broker' carries everything" in done.err
-    assert report.read_text().count("<svg") >= 5
+    assert "the bottleneck: at its busiest message manager 'broker' has" in done.err
+    text = report.read_text()
+    assert text.count("<svg") == 4 * 6, "of each kind bars, and five plots over time"
+    assert all(row["producer"][:32] in text for row in result.producers) and front["node"] in text
+
+
+def test_time_has_no_holes_and_follows_the_busiest(spark: SparkSession) -> None:
+    nobody = [None] * 9
+    sent = [(f"d{n:02}", at_ms, n + 1) for n in range(FOLLOWED_MAX + 5) for at_ms in (0, 600_000)]
+    records = spark.createDataFrame(
+        [(int(Trace.CONFIRMED), int(name[1:]), at_ms, 0, count, f"p-{name}", 10 * count, *nobody)
+         for name, at_ms, count in sent],
+        "kind int, identity bigint, at_ms bigint, low bigint, high bigint, producer string, bytes bigint, "
+        + ", ".join(f"{name} string" for name in ("node", "subscription", "consumer", "b", "c", "d", "e", "g", "h")),
+    )  # fmt: skip
+    states = [TracedState(name, int(name[1:]), "queue", (), ()) for name in sorted({name for name, _, _ in sent})]
+    result = measured(records, states, {0: Place("broker", 1)}, Period())
+    busiest = [f"d{n:02}" for n in range(FOLLOWED_MAX + 4, 4, -1)]
+    assert list(dict.fromkeys(row["destination"] for row in result.over_time["destination"])) == busiest
+    of_one = [row for row in result.over_time["destination"] if row["destination"] == busiest[0]]
+    assert len(of_one) == BUCKETS and [row["messages_in"] for row in of_one] == [25, *[0] * (BUCKETS - 2), 25]
+    text = traffic_page(result)
+    assert f">{busiest[0]}</text>" in text and text.count("<polyline") == 6 * (4 + 1) * 2 + 5
 
 
 def row(load: int, **names: object) -> dict[str, object]:
@@ -42,16 +76,21 @@ def row(load: int, **names: object) -> dict[str, object]:
 
 
 def test_advice_follows_from_what_flows() -> None:
-    managers = [row(600, name="a", copies=3), row(200, name="b", copies=3)]
+    managers = [row(600, name="a", number=0, copies=3), row(200, name="b", number=1, copies=3)]
     result = TrafficResult(
         destinations=[row(300, destination="x"), row(300, destination="y"), row(200, destination="z")],
         message_managers=managers,
         client_managers=[row(800, node="1")],
     )
+    result.over_time = {
+        "number": [row(60, number=0, width_ms=1_000), row(9, number=1, width_ms=100)],
+        "node": [row(60, node="1", width_ms=500)],
+    }
     told = advice(result)
-    assert "'a' carries 75% of all bytes, where an even share is 50%" in told[0]
-    assert "would carry 38% instead of 75%" in told[1]
-    assert "100% of what clients send and get" in told[2] and "50%" in told[2]
-    assert "33% more is written" in told[3]
+    assert "client manager '1' has 120 bytes a second in and out, message manager 'b' has 90 bytes" in told[0]
+    assert "'a' carries 75% of all bytes, where an even share is 50%" in told[1]
+    assert "would carry 38% instead of 75%" in told[2]
+    assert "100% of what clients send and get" in told[3] and "50%" in told[3]
+    assert "33% more is written" in told[4]
     result.destinations = [row(600, destination="x"), row(200, destination="z")]
-    assert "changes little: 'x' alone has 75%" in advice(result)[1]
+    assert "changes little: 'x' alone has 75%" in advice(result)[2]

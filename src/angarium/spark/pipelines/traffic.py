@@ -2,7 +2,8 @@
 time; which of them is the bottleneck, and what one more would change.
 
 Everything is counted by ranges, as traces have them: no message is looked at. How many bytes are delivered follows from
-the mean size of a destination's messages.
+the mean size of a destination's messages, and how often a producer's messages are delivered from the mean of the
+destinations that it sends to.
 """
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,10 +19,13 @@ from angarium.core.errors import Rejected
 from angarium.core.ids import DESTINATION_BITS
 from angarium.spark.pipelines.audit import SLACK_MS
 from angarium.spark.pipelines.judging import Period, of_kind
+from angarium.spark.pipelines.plots import figure
 from angarium.spark.pipelines.traces import TracedState, read_traces, traced_states
 
 BUCKETS = 60  # of a plot
 SHOWN_MAX = 1_000  # producers and the like
+FOLLOWED_MAX = 20  # of each kind, over time: the busiest
+_COUNTED = ("messages_in", "bytes_in", "messages_out", "bytes_out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,8 @@ class TrafficResult:
     producers: list[dict[str, Any]] = field(default_factory=list)
     client_managers: list[dict[str, Any]] = field(default_factory=list)
     message_managers: list[dict[str, Any]] = field(default_factory=list)
-    over_time: list[dict[str, Any]] = field(default_factory=list)  # by destination
+    # By "destination", "producer", "node" (a client manager) and "number" (a message manager): the busiest of each.
+    over_time: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     advice: list[str] = field(default_factory=list)  # sentences
 
 
@@ -85,14 +90,23 @@ def measured(
             return TrafficResult(advice=["nothing was sent or delivered in that time"])
         seconds = max(1.0, (ends.high - ends.low) / 1_000)
         progress("counting")
+        views = {
+            "destination": flows,
+            "producer": _passed_on(flows.where("producer IS NOT NULL")),
+            "node": flows.where("node IS NOT NULL"),
+            "number": flows,
+        }
+        found = {key: _by(view, key) for key, view in views.items()}
         result = TrafficResult(
             seconds=seconds,
-            destinations=_by(flows, "destination"),
-            producers=_by(flows.where("producer IS NOT NULL"), "producer"),
-            client_managers=_by(flows.where("node IS NOT NULL"), "node"),
-            message_managers=_by(flows, "number"),
-            over_time=_over_time(flows, ends.low, ends.high),
+            destinations=found["destination"],
+            producers=found["producer"],
+            client_managers=found["node"],
+            message_managers=found["number"],
         )
+        progress("looking at time")
+        for key, view in views.items():
+            result.over_time[key] = _over_time(view, key, found[key], ends.low, ends.high)
         if output is not None:
             progress(f"writing {output}")
             flows.write.mode("overwrite").parquet(str(output))
@@ -116,7 +130,11 @@ def _flows(records: DataFrame, states: Sequence[TracedState], period: Period) ->
     if period.to_ms is not None:
         found = found.where(f.col("at_ms") < period.to_ms)
     count, comes = f.col("high") - f.col("low"), f.col("kind") == int(Trace.CONFIRMED)
-    sizes = found.where(comes).groupBy("identity").agg((f.sum("bytes") / f.sum(count)).alias("size"))
+    came, went = f.sum(f.when(comes, count)), f.sum(f.when(~comes, count))
+    sizes = found.groupBy("identity").agg(
+        (f.sum(f.when(comes, f.col("bytes"))) / came).alias("size"),
+        (f.coalesce(went, f.lit(0)) / came).alias("receivers"),
+    )
     return found.join(f.broadcast(sizes), "identity", "left").select(
         "at_ms",
         names[f.col("identity")].alias("destination"),
@@ -127,28 +145,49 @@ def _flows(records: DataFrame, states: Sequence[TracedState], period: Period) ->
         f.when(comes, f.col("bytes")).otherwise(0).alias("bytes_in"),
         f.when(comes, 0).otherwise(count).alias("messages_out"),
         f.when(comes, 0.0).otherwise(count * f.coalesce("size", f.lit(0.0))).alias("bytes_out"),
+        "receivers",
     )
 
 
+def _passed_on(sent: DataFrame) -> DataFrame:
+    """What producers have sent, with how much of it was delivered: as of all that the destination has got."""
+    return sent.withColumns({
+        "messages_out": f.col("messages_in") * f.col("receivers"),
+        "bytes_out": f.col("bytes_in") * f.col("receivers"),
+    })  # fmt: skip
+
+
 def _sums() -> list[Column]:
-    names = ("messages_in", "bytes_in", "messages_out", "bytes_out")
-    return [f.sum(name).cast("bigint").alias(name) for name in names]
+    return [f.round(f.sum(name)).cast("bigint").alias(name) for name in _COUNTED]
 
 
 def _by(flows: DataFrame, key: str) -> list[dict[str, Any]]:
     """The busiest first."""
     summed = flows.groupBy(key).agg(*_sums()).orderBy(f.desc(f.col("bytes_in") + f.col("bytes_out")), key)
     found = [row.asDict() for row in summed.limit(SHOWN_MAX).collect()]
-    for row in found:
-        row["fan_out"] = row["messages_out"] / row["messages_in"] if row["messages_in"] else None
-    return found
+    return [row | {"fan_out": _fan_out(row)} for row in found]
 
 
-def _over_time(flows: DataFrame, low_ms: int, high_ms: int) -> list[dict[str, Any]]:
+def _fan_out(row: Mapping[str, Any]) -> float | None:
+    return row["messages_out"] / row["messages_in"] if row["messages_in"] else None
+
+
+def _over_time(
+    flows: DataFrame, key: str, found: Sequence[Mapping[str, Any]], low_ms: int, high_ms: int
+) -> list[dict[str, Any]]:
+    """The busiest first, each with a row for every piece of the time, also where nothing was."""
     width_ms = max(1_000, -(-(high_ms - low_ms + 1) // BUCKETS))
     bucket = (f.floor((f.col("at_ms") - low_ms) / width_ms) * width_ms + low_ms).alias("from_ms")
-    rows = flows.groupBy("destination", "number", bucket).agg(*_sums()).orderBy("destination", "from_ms").collect()
-    return [row.asDict() | {"width_ms": width_ms} for row in rows]
+    busiest = [row[key] for row in found[:FOLLOWED_MAX]]
+    summed = flows.where(f.col(key).isin(busiest)).groupBy(key, bucket).agg(*_sums()).collect()
+    known = {(row[key], row.from_ms): row.asDict() for row in summed}
+    told: list[dict[str, Any]] = []
+    for name in busiest:
+        for from_ms in range(low_ms, high_ms + 1, width_ms):
+            nothing = {key: name, "from_ms": from_ms, **dict.fromkeys(_COUNTED, 0)}
+            row = known.get((name, from_ms), nothing)
+            told.append(row | {"width_ms": width_ms, "fan_out": _fan_out(row)})
+    return told
 
 
 def advice(result: TrafficResult) -> list[str]:
@@ -161,6 +200,7 @@ def advice(result: TrafficResult) -> list[str]:
     busiest = managers[0]
     share = _load(busiest) / total
     alone = len(managers) == 1
+    told.append(_bottleneck(result))
     told.append(
         f"message manager {busiest['name']!r} carries "
         + ("everything" if alone else f"{share:.0%} of all bytes, where an even share is {1 / len(managers):.0%}")
@@ -192,6 +232,20 @@ def advice(result: TrafficResult) -> list[str]:
     return told
 
 
+def _bottleneck(result: TrafficResult) -> str:
+    """Who has most to do at his worst moment. All that a client manager passes on a message manager has, too, and
+    writes: so of two with the same load it is the message manager."""
+    names = {row["number"]: row["name"] for row in result.message_managers}
+    told: list[tuple[float, str]] = []
+    for kind, key in (("message manager", "number"), ("client manager", "node")):
+        rates = [(_load(row) * 1_000 / row["width_ms"], row[key]) for row in result.over_time.get(key, ())]
+        if rates:
+            rate, who = max(rates)
+            told.append((rate, f"{kind} {names.get(who, who)!r} has {figure(rate)} bytes a second in and out"))
+    told.sort(key=lambda one: -one[0])
+    return f"the bottleneck: at its busiest {', '.join(sentence for _, sentence in told)}"
+
+
 def _load(row: Mapping[str, Any]) -> float:
     return float(row["bytes_in"] + row["bytes_out"])
 
@@ -204,5 +258,6 @@ def summary(result: TrafficResult) -> dict[str, Any]:
         "producers": result.producers,
         "client_managers": result.client_managers,
         "message_managers": result.message_managers,
+        "over_time": result.over_time,
         "advice": result.advice,
     }
