@@ -43,7 +43,8 @@ def run(addresses: list[str], directory: Path, say: Callable[[str], None]) -> li
         )
     wrong = [f"the audit says: {what}" for what in audited["broken"]]
     lost, twice = (sum(row[what] for row in audited["destinations"]) for what in ("lost", "duplicated"))
-    say(f"{lost:,} lost, {twice + len(audited['stored_twice']):,} duplicated: computed by Spark from the traces")
+    lost += audited["replaced_messages"]
+    say(f"{lost:,} lost, {twice + audited['copies_too_many']:,} duplicated: computed by Spark from the traces")
     settled = {row["destination"]: row["settled"] for row in audited["destinations"]}
     return wrong + [
         f"{name}: {archived['archived'].get(name, 0):,} are archived, and {count:,} settled"

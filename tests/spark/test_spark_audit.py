@@ -4,6 +4,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ from pyspark.sql import SparkSession
 
 import angarium
 from angarium import blocking
+from angarium.cli import failure
 from angarium.cli.commands import app
 from angarium.core.destination.tracing import Trace
 from angarium.core.errors import ConfigError, Rejected
+from angarium.spark.pipelines import audit as pipeline
 from angarium.spark.pipelines.audit import AuditResult, AuditSettings, audit, judge
 from angarium.spark.pipelines.judging import Period
 from angarium.spark.pipelines.traces import SCHEMA, Traces, read_traces, traced_states
@@ -104,6 +107,36 @@ def test_losses_are_found_exactly(
     assert result.broken == ["5 lost"]
 
 
+def test_an_end_of_the_log_that_is_lost_is_found(
+    spark: SparkSession, traffic: tuple[Orders, list[dict[str, Any]], Traces]
+) -> None:
+    """As if the broker had forgotten the last 40, of which none was settled; or others had come in their place."""
+    _, rows, traces = traffic
+    (state,) = traces.states
+    ((_, end),) = state.lanes
+    (subscribed,) = state.subscriptions
+    unsettled = tuple((low, min(high, end - 40)) for low, high in subscribed.unsettled)
+    shorter = replace(state, lanes=((0, end - 40),), subscriptions=(replace(subscribed, unsettled=unsettled),))
+    records = spark.createDataFrame([tuple(row[name] for name in rows[0]) for row in rows], SCHEMA)
+    result = judge(spark, Traces(records, [shorter]), Period())
+    assert counts(result) == CLEAN | {"unsettled": 60, "lost": 40} and result.broken == ["40 lost"]
+    later = replace(shorter, trace_messages=0)
+    assert judge(spark, Traces(records, [later]), Period()).broken == [], "what came after the broker was asked"
+
+    def plant(planted: list[dict[str, Any]]) -> None:
+        last = max(planted, key=lambda row: row["place"])
+        planted += [
+            dict.fromkeys(last) | {
+                "kind": int(Trace.CONFIRMED), "identity": last["identity"], "at_ms": last["at_ms"],
+                "place": last["place"] + 1, "low": 460, "high": 500, "producer": "ID:other", "sequence": 1, "bytes": 9,
+            }
+        ]  # fmt: skip
+
+    result = judged(spark, traffic, plant)
+    assert result.broken == ["40 lost"] and len(result.replaced) == 40
+    assert {row["position"] for row in result.replaced} == set(range(460, 500))
+
+
 def test_duplicates_are_found_exactly(
     spark: SparkSession, traffic: tuple[Orders, list[dict[str, Any]], Traces]
 ) -> None:
@@ -128,6 +161,25 @@ def test_what_is_stored_twice_is_found(
 
     result = judged(spark, traffic, plant)
     assert [row["copies"] for row in result.stored_twice] == [2] and result.broken == ["1 duplicated"]
+
+
+def test_all_that_is_stored_twice_is_counted_and_some_of_it_shown(
+    spark: SparkSession, traffic: tuple[Orders, list[dict[str, Any]], Traces], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "FINDINGS_MAX", 3)
+
+    def plant(rows: list[dict[str, Any]]) -> None:
+        first = split(rows, Trace.CONFIRMED, 3)
+        for position in (8, 9):  # three of one id
+            split(rows, Trace.CONFIRMED, position).update(producer=first["producer"], sequence=first["sequence"])
+        for position in range(20, 26):  # two of each
+            again = split(rows, Trace.CONFIRMED, position + 100)
+            again["producer"], again["sequence"] = "ID:other", position
+            split(rows, Trace.CONFIRMED, position).update(producer="ID:other", sequence=position)
+
+    result = judged(spark, traffic, plant)
+    assert len(result.stored_twice) == 3 and result.broken == ["8 duplicated"]
+    assert "8 duplicated" in pipeline.sentence(result)
 
 
 def test_reorderings_are_found_exactly(
@@ -202,6 +254,27 @@ def test_a_period_is_judged_alone(spark: SparkSession, orders: Orders) -> None:
     assert before.broken == after.broken == []
 
 
+def test_what_a_selector_leaves_out_is_not_lost_whenever_it_was_subscribed(
+    spark: SparkSession, orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it selects was traced before the period."""
+    monkeypatch.setattr(pipeline, "SLACK_MS", 0)
+    topic = angarium.Topic(orders.create("b", "topic", traced=True))
+    with orders.session.consume(topic, durable="few", selector="n < 10") as consumer:
+        orders.send("b", 1)
+        time.sleep(0.3)
+        from_ms = int(time.time() * 1_000)
+        orders.send("b", 29)
+        for _ in range(10):
+            message = consumer.receive(timeout_s=10)
+            assert message is not None
+            message.settle()
+        orders.session.sync()
+        result = audit(spark, settings(orders, period=Period(from_ms=from_ms)))
+    (row,) = result.destinations
+    assert (row["settled"], row["lost"], result.broken) == (9, 0, [])
+
+
 def test_what_was_not_traced_is_not_judged(spark: SparkSession, orders: Orders) -> None:
     name, topic = orders.create("a", traced=True), angarium.Topic(orders.create("b", "topic", traced=True))
     for traced in (False, True):
@@ -232,6 +305,29 @@ def test_the_command_reports(spark: SparkSession, orders: Orders, capfd: pytest.
     assert "<svg" in text and name in text and "http://" not in text.replace("http://www.w3.org", "")
     app(["pipeline", "audit", name, "-a", orders.address, "--json"], standalone_mode=False)
     assert json.loads(capfd.readouterr().out)["holds"] is True
+
+
+def test_the_command_fails_if_a_guarantee_was_broken(
+    spark: SparkSession, orders: Orders, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = orders.create("a", traced=True)
+    orders.send("a", 50)
+    orders.take("a", 50)
+
+    def forgetful(*arguments: Any) -> Traces:
+        """As if it had never been settled, and the broker does not have it either."""
+        traces = read_traces(*arguments)
+        return Traces(traces.records.where(f"kind <> {int(Trace.SETTLED)}"), traces.states)
+
+    monkeypatch.setattr(pipeline, "read_traces", forgetful)
+    report = orders.directory / "audit.html"
+    command = ["pipeline", "audit", name, "-a", orders.address, "--report", str(report), "--json"]
+    with pytest.raises(SystemExit) as ended:
+        failure.run(lambda: app(command, standalone_mode=False))
+    assert ended.value.code == 1
+    done = capfd.readouterr()
+    assert json.loads(done.out)["broken"] == ["50 lost"] and "broken: 50 lost" in done.err
+    assert "Broken: 50 lost." in report.read_text()
 
 
 def test_mistakes_are_told(spark: SparkSession, orders: Orders) -> None:

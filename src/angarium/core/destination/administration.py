@@ -145,10 +145,11 @@ class Administration:
         if destination.state.trace is None:
             name = destination.record.name
             raise Rejected("not-traced", f"{name!r} is not traced; angarium alter {name} --traced, and what follows is")
-        answer = done(session, request, traced_state(destination))
+        told = traced_state(destination)
         record = msgspec.msgpack.encode(destination.record)  # as it is: a write behind all that is on its way
         noted = Put(Table.DESTINATION, key_of(destination.identity), record)
         operations = [noted, *self._manager.tracer.flush(freeing=True)]
+        answer = done(session, request, told | {"trace_messages": self._manager.tracer.messages})
         return [self._manager.write(operations, PendingWrite(answers=[answer]), freeing=True)]
 
     def _remove(self, session: bytes, request: Request, now: float) -> list[Command]:

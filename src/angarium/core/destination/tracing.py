@@ -135,6 +135,12 @@ class Tracer:
         self._records.append(record)
 
     @property
+    def messages(self) -> int:
+        """How many the log has ever had: the number of the next one."""
+        log = self._log()
+        return 0 if log is None else sum(lane.next - lane.base for lane in log.log.order)
+
+    @property
     def last(self) -> list[Any] | None:
         return self._records[-1] if self._records else None
 
@@ -178,7 +184,7 @@ class Tracer:
             self._dropped = 0
         records, self._records = self._records, []
         lane = log.log.lane(0 if freeing else 1)
-        number = sum(each.next - each.base for each in log.log.order)
+        number = self.messages
         producer = TRACE_PREFIX.encode().ljust(7, b"\0") + bytes([lane.number]) + self._group.to_bytes(8, "big")
         body = _encode([VERSION, number, records])
         batch = Batch.trusted(pack(producer, lane.next - lane.base + 1, wall_ms, [body]))
@@ -249,17 +255,21 @@ class DestinationTrace:
 
     def came(self, subscription: "Subscription") -> None:
         name = subscription.name
-        selects = bool(subscription.selector or subscription.no_local)
         begins = list(subscription.cursors.values())
-        self.add(Trace.SUBSCRIBED, name, subscription.durable, selects, begins)
+        self.add(Trace.SUBSCRIBED, name, subscription.durable, _selects(subscription), begins)
         subscription.trace = lambda reason, by, low, high: self.ended(name, reason, by, low, high)
 
     def went(self, subscription: str) -> None:
         self.add(Trace.UNSUBSCRIBED, subscription)
 
 
+def _selects(subscription: "Subscription") -> bool:
+    return bool(subscription.selector or subscription.no_local)
+
+
 def traced_state(destination: "Destination") -> dict[str, Any]:
-    """What an audit compares traces with: up to where there are messages, and which of them are not settled."""
+    """What an audit compares traces with: up to where there are messages, and which of them are not settled. To be told
+    with the number of the message of traces from which on records may tell of what came later."""
     log = destination.log
     return {
         "name": destination.record.name,
@@ -282,4 +292,7 @@ def _unsettled(destination: "Destination", subscription: "Subscription") -> dict
                 until.append(part[0])
                 break
             ranges += part
-    return {"name": subscription.name, "durable": subscription.durable, "unsettled": ranges, "until": until}
+    return {
+        "name": subscription.name, "durable": subscription.durable, "selects": _selects(subscription),
+        "unsettled": ranges, "until": until,
+    }  # fmt: skip

@@ -38,7 +38,10 @@ class AuditSettings:
 class AuditResult:
     destinations: list[dict[str, Any]] = field(default_factory=list)  # one for each subscription
     consumers: list[dict[str, Any]] = field(default_factory=list)
-    stored_twice: list[dict[str, Any]] = field(default_factory=list)
+    stored_twice: list[dict[str, Any]] = field(default_factory=list)  # ids, and how often
+    copies_too_many: int = 0  # of all of those, also where they are too many to be shown
+    replaced: list[dict[str, Any]] = field(default_factory=list)  # positions that were given twice
+    replaced_messages: int = 0  # of all of those
     findings: list[dict[str, Any]] = field(default_factory=list)  # messages that something is wrong with
     over_time: list[dict[str, Any]] = field(default_factory=list)
     dropped: int = 0  # trace records that could not be kept
@@ -47,11 +50,19 @@ class AuditResult:
         return sum(row[name] for row in self.destinations)
 
     @property
+    def lost(self) -> int:
+        return (0 if self.dropped else self.total("lost")) + self.replaced_messages
+
+    @property
+    def duplicated(self) -> int:
+        return self.total("duplicated") + self.copies_too_many
+
+    @property
     def broken(self) -> list[str]:
         """Which guarantees did not hold. Where records were dropped, nothing can be said to be lost."""
         counted = {
-            "lost": 0 if self.dropped else self.total("lost"),
-            "duplicated": self.total("duplicated") + len(self.stored_twice),
+            "lost": self.lost,
+            "duplicated": self.duplicated,
             "reordered": self.total("reordered"),
         }
         return [f"{count:,} {what}" for what, count in counted.items() if count]
@@ -80,13 +91,17 @@ def judge(
     traces = Traces(records, traces.states)
     judged = judging.fates(spark, traces, period).cache()
     late = judging.reordered(judged).cache()
+    twice, replaced = judging.stored_twice(traces, period).cache(), judging.replaced(traces, period).cache()
     try:
         dropped = judging.of_kind(records, Trace.DROPPED, Trace.HELD, Trace.CAUGHT_UP).agg(f.sum("bytes")).first()
         progress("judging messages")
         result = AuditResult(
             destinations=_summary(judged, late),
             consumers=_dicts(_by_consumer(judged)),
-            stored_twice=_dicts(_named(judging.stored_twice(traces), traces)),
+            stored_twice=_dicts(_named(twice, traces)),
+            copies_too_many=_sum(twice, f.col("copies") - 1 - f.col("died")),
+            replaced=_dicts(_named(replaced, traces)),
+            replaced_messages=_sum(replaced, f.col("messages") - 1),
             dropped=int(dropped[0] or 0) if dropped is not None else 0,
         )
         progress("looking at time")
@@ -96,7 +111,7 @@ def judge(
             progress(f"writing {output}")
             _write(spark, judged, late, result, output)
     finally:
-        for cached in (late, judged, records):
+        for cached in (replaced, twice, late, judged, records):
             cached.unpersist()
     return result
 
@@ -145,10 +160,15 @@ def _by_consumer(judged: DataFrame) -> DataFrame:
     ).orderBy("destination", "subscription", f.desc("delivered")).limit(FINDINGS_MAX)  # fmt: skip
 
 
-def _named(twice: DataFrame, traces: Traces) -> DataFrame:
+def _sum(frame: DataFrame, value: Any) -> int:
+    row = frame.agg(f.sum(value)).first()
+    return int(row[0] or 0) if row is not None else 0
+
+
+def _named(found: DataFrame, traces: Traces) -> DataFrame:
     names = {state.identity: state.name for state in traces.states}
     named = f.create_map(*(f.lit(part) for pair in names.items() for part in pair))
-    return twice.withColumn("destination", named[f.col("identity")]).limit(FINDINGS_MAX)
+    return found.withColumn("destination", named[f.col("identity")]).limit(FINDINGS_MAX)
 
 
 def _findings(judged: DataFrame, late: DataFrame) -> list[dict[str, Any]]:
@@ -201,14 +221,16 @@ def summary(result: AuditResult) -> dict[str, Any]:
         "dropped": result.dropped,
         "destinations": result.destinations,
         "stored_twice": result.stored_twice,
+        "copies_too_many": result.copies_too_many,
+        "replaced": result.replaced,
+        "replaced_messages": result.replaced_messages,
         "findings": result.findings,
     }
 
 
 def sentence(result: AuditResult) -> str:
     """What the audit found, in one line."""
-    counts = {name: result.total(name) for name in ("lost", "duplicated", "reordered")}
-    counts["duplicated"] += len(result.stored_twice)
+    counts = {"lost": result.lost, "duplicated": result.duplicated, "reordered": result.total("reordered")}
     told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     return f"{result.total('confirmed'):,} to be delivered: {told}; {result.total('unsettled'):,} not settled yet"
 

@@ -22,7 +22,7 @@ def audit_page(result: AuditResult) -> str:
         )
     parts += ["<h2>Destinations</h2>", _destinations(result), "<h2>Over time</h2>", *_plots(result)]
     parts += ["<h2>Consumers</h2>", _consumers(result)]
-    if result.findings or result.stored_twice:
+    if result.findings or result.stored_twice or result.replaced:
         parts += ["<h2>Findings</h2>", _findings(result)]
     return page("Delivery audit", parts)
 
@@ -76,6 +76,9 @@ def _findings(result: AuditResult) -> str:
     rows += [
         ["stored twice", row["destination"], row["position"], f"{row['producer']} {row['sequence']}", "", ""]
         for row in result.stored_twice[:_SHOWN_MAX]
+    ]
+    rows += [
+        ["replaced by another", row["destination"], row["position"], "", "", ""] for row in result.replaced[:_SHOWN_MAX]
     ]
     note = f'<p class="quiet">The first {_SHOWN_MAX} of each; up to {FINDINGS_MAX:,} in --json, all in --output.</p>'
     return table(["", "where", "position", "consumer", "confirmed", "ended"], rows, text=(0, 1, 3, 4, 5)) + note

@@ -1,14 +1,15 @@
 """What became of every message, by its traces, and for each subscription that had to get it.
 
-    lost         it was confirmed, nothing ended it, and the broker does not have it for the subscription any more
+    lost         it was confirmed, nothing ended it, and the broker does not have it for the subscription any more; or
+                 its position was given to another one later
     duplicated   it was delivered after it had been settled, or settled twice; or stored twice under one id
     reordered    a consumer got it for the first time that anybody did, after one that lies behind it
     redelivered  delivered again before it was settled: allowed, and marked by the broker
 
 Nothing of this takes the broker's word but one thing: which messages it still has (`TracedState.unsettled`). Positions
 are given without gaps, so that those from where tracing began to where the log ends are the messages that were
-confirmed, with or without a record. Subscriptions that select leave out what no record names. Those that are not
-durable may lose: what they did not get is `missed`.
+confirmed, with or without a record; and those behind the end that a record tells of. Subscriptions that select leave
+out what no record names. Those that are not durable may lose: what they did not get is `missed`.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from pyspark.sql import functions as f
 from angarium.core.destination.log import LANE_BITS
 from angarium.core.destination.tracing import Trace
 from angarium.spark.pipelines.folding import BLOCK_BITS, DUE, EVENTS, RUNS, UNKNOWN, WAITS, folded
-from angarium.spark.pipelines.traces import ANEW, DURABLE, SELECTS, TracedState, Traces
+from angarium.spark.pipelines.traces import ANEW, DURABLE, PLACE_BITS, SELECTS, TracedState, Traces
 
 _ENDS = (Trace.SETTLED, Trace.ENDED)
 
@@ -51,8 +52,18 @@ def expected(spark: SparkSession, traces: Traces) -> DataFrame:
     is_anew = (f.col("kind") == int(Trace.BEGUN)) & (f.col("flags").bitwiseAND(ANEW) > 0)
     begins = began.agg(f.coalesce(f.max(f.when(is_anew, f.col("low"))), f.min("low")).alias("low"))
     lanes = [(state.identity, end >> LANE_BITS, end) for state in traces.states for _, end in state.lanes]
-    ends = spark.createDataFrame(lanes, "identity bigint, lane bigint, high bigint")
-    return begins.join(f.broadcast(ends), ["identity", "lane"]).where("low < high")
+    ends = spark.createDataFrame(lanes, "identity bigint, lane bigint, end bigint")
+    found = begins.join(f.broadcast(ends), ["identity", "lane"], "left")
+    found = found.join(f.broadcast(_confirmed_ends(spark, traces)), ["identity", "lane"], "left")
+    return found.withColumn("high", f.greatest("end", "confirmed_end")).where("low < high")
+
+
+def _confirmed_ends(spark: SparkSession, traces: Traces) -> DataFrame:
+    """Up to where records tell that messages were confirmed before the broker said where its logs end."""
+    limits = [(state.identity, state.trace_messages << PLACE_BITS) for state in traces.states]
+    before = f.broadcast(spark.createDataFrame(limits, "identity bigint, place_end bigint"))
+    confirmed = of_kind(traces.records, Trace.CONFIRMED).join(before, "identity").where("place < place_end")
+    return confirmed.groupBy("identity", lane("low").alias("lane")).agg(f.max("high").alias("confirmed_end"))
 
 
 def subscriptions(spark: SparkSession, traces: Traces) -> DataFrame:
@@ -64,9 +75,11 @@ def subscriptions(spark: SparkSession, traces: Traces) -> DataFrame:
         f.max(f.when(came, f.col("flags"))).alias("flags"),
     )
     now = [
-        (state.identity, each.name, each.durable) for state in traces.states for each in state.subscriptions
+        (state.identity, each.name, each.durable, each.selects)
+        for state in traces.states
+        for each in state.subscriptions
     ]
-    present = spark.createDataFrame(now, "identity bigint, subscription string, is_durable boolean")
+    present = spark.createDataFrame(now, "identity bigint, subscription string, is_durable boolean, selects boolean")
     gone = _left_last(records)
     kinds = [(state.identity, state.name, state.kind) for state in traces.states]
     destinations = spark.createDataFrame(kinds, "identity bigint, destination string, kind string")
@@ -82,7 +95,7 @@ def subscriptions(spark: SparkSession, traces: Traces) -> DataFrame:
             "kind",
             "subscription",
             f.coalesce("is_durable", flags.bitwiseAND(DURABLE) > 0).alias("is_durable"),
-            (flags.bitwiseAND(SELECTS) > 0).alias("selects"),
+            (f.coalesce("selects", f.lit(False)) | (flags.bitwiseAND(SELECTS) > 0)).alias("selects"),
             (f.col("left_last").isNotNull() & f.col("is_durable").isNull()).alias("has_left"),
         )
     )
@@ -196,8 +209,9 @@ def reordered(judged: DataFrame) -> DataFrame:
     return late.withColumn("messages", f.col("high") - f.col("low"))
 
 
-def stored_twice(traces: Traces) -> DataFrame:
-    """Ids that lie at several positions of one destination, beyond those that died there and were sent again."""
+def stored_twice(traces: Traces, period: Period) -> DataFrame:
+    """Ids that lie at several positions of one destination, beyond those that died there and were sent again; those of
+    which the last came within the period."""
     records = traces.records
     died = exploded(of_kind(records, Trace.ENDED)).where("reason <> 'unselected'")
     died = died.select("identity", "position").distinct()
@@ -205,9 +219,23 @@ def stored_twice(traces: Traces) -> DataFrame:
     copies = copies.withColumn("sequence", f.col("sequence") + f.col("position") - f.col("low"))
     copies = copies.join(died.withColumn("died", f.lit(1)), ["identity", "position"], "left")
     counted = copies.groupBy("identity", "producer", "sequence").agg(
-        f.count("*").alias("copies"), f.count("died").alias("died"), f.max("position").alias("position")
+        f.count("*").alias("copies"), f.count("died").alias("died"), f.max("position").alias("position"),
+        f.max("at_ms").alias("confirmed_ms"),
+    )  # fmt: skip
+    return _in_period(counted.where("copies - 1 > died"), period)
+
+
+def replaced(traces: Traces, period: Period) -> DataFrame:
+    """Positions that were given to several messages, one after the other: all but the last of them are lost."""
+    of_lane = Window.partitionBy("identity", lane("low")).orderBy("low", "high")
+    before = f.max("high").over(of_lane.rowsBetween(Window.unboundedPreceding, -1))
+    meets = (before > f.col("low")) | (f.lead("low").over(of_lane) < f.col("high"))
+    found = exploded(of_kind(traces.records, Trace.CONFIRMED).withColumn("meets", meets).where("meets"))
+    found = found.withColumn("sequence", f.col("sequence") + f.col("position") - f.col("low"))
+    counted = found.groupBy("identity", "position").agg(
+        f.count_distinct("producer", "sequence").alias("messages"), f.max("at_ms").alias("confirmed_ms")
     )
-    return counted.where("copies - 1 > died")
+    return _in_period(counted.where("messages > 1"), period)
 
 
 def _overlapping(confirmed: DataFrame) -> DataFrame:

@@ -38,6 +38,7 @@ Row = dict[str, Any]
 class Subscribed:
     name: str
     durable: bool
+    selects: bool  # it leaves out some: the record that says so may be older than the period
     unsettled: tuple[tuple[int, int], ...]
     until: tuple[int, ...]  # from these on, in their lanes, nothing is known: pending
 
@@ -51,6 +52,7 @@ class TracedState:
     kind: str
     lanes: tuple[tuple[int, int], ...]  # first and end
     subscriptions: tuple[Subscribed, ...]
+    trace_messages: int = 0  # messages of traces with lower numbers tell only of what was before
 
 
 @dataclass(slots=True)
@@ -64,13 +66,15 @@ def state_of(told: dict[str, Any]) -> TracedState:
         Subscribed(
             each["name"],
             each["durable"],
+            each.get("selects", False),  # brokers of before do not tell
             tuple(zip(each["unsettled"][::2], each["unsettled"][1::2], strict=True)),
             tuple(each["until"]),
         )
         for each in told["subscriptions"]
     )
     lanes = tuple((first, end) for first, end in told["lanes"])
-    return TracedState(told["name"], told["identity"], told["kind"], lanes, subscriptions)
+    before = told.get("trace_messages", 0)  # brokers of before do not tell
+    return TracedState(told["name"], told["identity"], told["kind"], lanes, subscriptions, before)
 
 
 def traced_states(connection: blocking.Connection, wanted: Sequence[str]) -> list[TracedState]:
