@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from angarium.cli.commands import app
+from angarium.cli.failure import Failure
 from angarium.spark.pipelines import manifest
 from angarium.spark.pipelines.archive import ArchiveSettings, archive
 from tests.process.process_broker import running
@@ -48,6 +50,9 @@ def test_an_archive_says_what_it_has_not(spark: SparkSession, damaged: Orders, t
     settings = ArchiveSettings(address=(damaged.address,), destinations=(name,), to=root)
     with pytest.raises(Exception, match="are damaged"):
         archive(spark, settings)
+    with pytest.raises(Failure, match=rf"^'{name}': positions 2\d\d to 2\d\d are damaged") as failed:
+        app(["pipeline", "archive", name, "--to", str(root), "-a", damaged.address], standalone_mode=False)
+    assert len(str(failed.value).splitlines()) == 1, "for people"
     assert not manifest.load(root).files, "nothing is done of a step that failed"
     result = archive(spark, ArchiveSettings(settings.address, settings.destinations, root, allow_gaps=True))
     missing = 5 * BATCH - result.archived[name]

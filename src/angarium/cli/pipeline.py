@@ -1,4 +1,5 @@
 """`angarium pipeline`: what Spark does with messages, as commands. Each may be ended at any time, and run again."""
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ from angarium.cli.pipeline_settings import PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LINES_MAX, _CHARACTERS_MAX = 3, 600  # of what Spark says
 
 Config = Annotated[
     Path | None,
@@ -34,8 +37,24 @@ def spark_for(name: str, settings: PipelineSettings, master: str | None) -> Iter
         from angarium.spark.pipelines.session import spark_session
     except ModuleNotFoundError as error:
         raise Failure(f"{error.name} is not installed: pip install '.[spark]' in the source of Angarium") from None
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
     with spark_session(name, master or settings.master, settings.spark) as spark:
-        yield spark
+        try:
+            yield spark
+        except (Py4JJavaError, PySparkException) as error:
+            raise Failure(reason_of(str(error))) from error
+
+
+def reason_of(text: str) -> str:
+    """What Spark says when a task has failed is pages long: ours, if one of our tasks has said what is wrong, or what
+    Spark begins with."""
+    ours = re.findall(r"^angarium\.[\w.]+: (.+)$", text, re.MULTILINE)
+    if ours:
+        return str(ours[0])
+    told = [line.strip(" :\t") for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
+    return f"Spark failed: {' '.join(told[:_LINES_MAX])[:_CHARACTERS_MAX]}; ANGARIUM_TRACEBACK=1 shows where"
 
 
 @contextmanager
