@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from angarium.cli.commands import app
 from tests.process.process_broker import running
 from tests.spark.spark_messages import STARTS_MAX, TOO_SLOW, Orders, bodies_of, digest
 
@@ -42,7 +43,7 @@ def test_destinations_that_appear_while_the_query_is_down(spark: SparkSession, o
     assert len(found) == 180 and digest(found) == digest(sent)
 
 
-@pytest.mark.parametrize("how", ["purged", "made anew"])
+@pytest.mark.parametrize("how", ["purged", "made anew", "removed"])
 def test_loss_while_the_query_is_down_is_told_and_can_be_accepted(
     spark: SparkSession, orders: Orders, how: str
 ) -> None:
@@ -51,15 +52,35 @@ def test_loss_while_the_query_is_down_is_told_and_can_be_accepted(
     orders.drain(orders.stream(spark, subscribe=name))
     orders.send("a", 20)
     orders.request("destination.purge" if how == "purged" else "destination.remove", name=name)
-    if how != "purged":
+    if how == "made anew":
         orders.create("a")
     orders.session = orders.connection.session()
-    later = orders.send("a", 30)
-    with pytest.raises(Exception, match="failOnDataLoss"):
+    later = orders.send("a", 30) if how != "removed" else []
+    told = "positions 100 to 119 are gone" if how == "purged" else f"was removed{' and made anew' * (how != 'removed')}"
+    with pytest.raises(Exception, match=rf"{told}\. .*failOnDataLoss"):
         orders.drain(orders.stream(spark, subscribe=name))
     orders.drain(orders.stream(spark, subscribe=name, failOnDataLoss=False))
     found = bodies_of(orders.drained(spark))
     assert digest(found) == digest([*orders.sent[name][:100], *later])
+
+
+def test_progress_and_lag_are_shown_by_the_broker(
+    spark: SparkSession, orders: Orders, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = orders.create("a")
+    orders.send("a", 500)
+
+    def shown() -> str:
+        capfd.readouterr()
+        app(["ls", "-a", orders.address], standalone_mode=False)
+        (line,) = (line for line in capfd.readouterr().out.splitlines() if name in line)
+        return line
+
+    assert "nightly" not in shown()
+    orders.drain(orders.stream(spark, subscribe=name, maxOffsetsPerTrigger=200, readerName="nightly"))
+    assert "nightly reads, 0 behind" in shown(), "also when the last batch is done and no other follows"
+    orders.send("a", 30)
+    assert "nightly reads, 30 behind" in shown()
 
 
 def test_a_running_query_survives_a_kill_of_the_broker(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Goal: what Spark writes is in the broker once: batches, streams, repeated ones, with tasks that fail."""
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -198,6 +199,22 @@ def test_a_stream_is_written_once_also_a_batch_that_spark_repeats(spark: SparkSe
     drain(frame, orders, target)
     assert written(orders, target) == Counter(orders.sent[source])
     assert orders.request("destination.describe", name=target)["staged"] == 0
+
+
+def test_a_producer_id_of_the_users_own_outlives_a_checkpoint(spark: SparkSession, orders: Orders) -> None:
+    source, target = orders.create("a"), orders.create("b")
+    orders.send("a", 1_000)
+    frame = orders.stream(spark, subscribe=source, maxOffsetsPerTrigger=300)
+    drain(frame, orders, target, producerId="sums")
+    shutil.rmtree(orders.directory / "checkpoint")
+    drain(frame, orders, target, producerId="sums")
+    assert written(orders, target) == Counter(orders.sent[source]), "the same data in the same steps"
+    orders.send("a", 100)
+    drain(frame, orders, target, producerId="sums")
+    assert written(orders, target) == Counter(orders.sent[source]), "and what is new"
+    shutil.rmtree(orders.directory / "checkpoint")
+    drain(frame, orders, target)
+    assert set(written(orders, target).values()) == {2}, "without it another checkpoint is another query"
 
 
 # -- the guide ---------------------------------------------------------------------------------------------

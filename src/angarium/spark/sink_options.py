@@ -9,7 +9,7 @@ from angarium.core.names import DEAD_MESSAGE_QUEUE, QUERY_BYTES_MAX, check_name
 from angarium.spark.options import ADDRESS_DEFAULT
 
 _KNOWN = {name.lower(): name for name in ("address", "destination", "kind", "jobId", "producerId", "badRows")}
-_OF_SPARK = ("path", "checkpointlocation", "queryname")  # what Spark adds to the user's, in lower case
+_OF_SPARK = ("checkpointlocation", "queryname")  # what Spark adds to the user's, in lower case
 _KINDS: dict[str, Callable[[str], Destination]] = {"any": str, "queue": Queue, "topic": Topic}
 _PREFIX_BYTES_MAX = 10  # of ours, before the name of a job or a stream
 
@@ -41,6 +41,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     for key, value in given.items():
         if key.lower() in _KNOWN:
             options[_KNOWN[key.lower()]] = str(value).strip()
+        elif key.lower() == "path":
+            raise ConfigError("a path is given, and messages have none: use .save() or .start(), and 'destination'")
         elif key.lower() not in _OF_SPARK:
             raise ConfigError(f"unknown option {key!r}; valid for writing are {', '.join(sorted(_KNOWN.values()))}")
     address = options.get("address", os.environ.get("ANGARIUM_ADDRESS", ADDRESS_DEFAULT))

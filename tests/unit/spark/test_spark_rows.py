@@ -145,6 +145,8 @@ def test_options_have_no_case_and_are_refused_with_what_is_valid() -> None:
         parse_sink_options({"badRows": "drop"})
     with pytest.raises(ConfigError, match="'jobId' has 500 bytes: the most is 190"):
         parse_sink_options({"jobId": "x" * 500})
+    with pytest.raises(ConfigError, match="a path is given, and messages have none"):
+        parse_sink_options({"path": "orders"})
     for option in ("jobId", "producerId"):  # of a variable that was not set: it would be another one each time
         with pytest.raises(ConfigError, match=f"'{option}' is empty"):
             parse_sink_options({option: " "})
