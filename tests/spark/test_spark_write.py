@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from angarium.core.client.gathered import Gathered
+from angarium.spark.pipelines.session import setting
 from tests.spark.spark_messages import STARTS_MAX, TOO_SLOW, Orders
 
 pytestmark = pytest.mark.timeout(600)  # on a machine that does other things, too
@@ -241,7 +242,8 @@ def test_the_example_of_the_guide(spark: SparkSession, orders: Orders) -> None:
         some = [json.dumps({"article": f"a{number % 3}", "amount": number}) for number in range(30)]
         send_at(orders, incoming, some, minute, f"minute {minute}")
     for run in range(3):
-        exec(program, {})  # as a user would start it again and again
+        with setting(spark, "spark.sql.shuffle.partitions", "2"):  # which the program changes
+            exec(program, {})  # as a user would start it again and again
         send_at(orders, incoming, [json.dumps({"article": "a0", "amount": 1})], 10, f"run {run}")
     found = [json.loads(body) for body in written(orders, outgoing).elements()]
     told = sorted((one["minute"], one["article"], one["amount"], one["orders"]) for one in found)

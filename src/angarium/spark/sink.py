@@ -9,6 +9,7 @@ Spark makes these objects in one process, and sends copies to tasks, and to wher
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 from uuid import uuid4
 
@@ -36,7 +37,11 @@ class Staged(WriterCommitMessage):
 
 
 def write_rows(options: SinkOptions, query: str, batch: int, rows: Iterator[Any]) -> Staged:
-    """A task: stage all rows."""
+    """A task: stage all rows. One that has none, as most have after a shuffle, does not trouble the broker."""
+    some = (each for each in rows if each.num_rows)
+    first = next(some, None)
+    if first is None:
+        return Staged(query, batch, [])
     process.prepare()
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
@@ -44,8 +49,8 @@ def write_rows(options: SinkOptions, query: str, batch: int, rows: Iterator[Any]
         stage = connection.stage(query, batch)
         reader = RowReader(options, connection.limits, partition)
         try:
-            for some in rows:
-                for name, messages in reader.messages(some):
+            for each in chain([first], some):
+                for name, messages in reader.messages(each):
                     stage.send(options.named(name), messages)
             return Staged(query, batch, stage.finish())
         except BaseException:
