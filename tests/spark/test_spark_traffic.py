@@ -1,4 +1,8 @@
 """Goal: traffic is counted as it was, and what is said of it follows."""
+import asyncio
+from collections import Counter
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -9,6 +13,7 @@ from angarium.spark.pipelines.judging import Period
 from angarium.spark.pipelines.traces import TracedState
 from angarium.spark.pipelines.traffic import BUCKETS, FOLLOWED_MAX, Place, TrafficResult, advice, measured, traffic
 from angarium.spark.pipelines.traffic_report import traffic_page
+from tests.process.cluster_processes import running_cluster
 from tests.spark.spark_messages import Orders
 
 pytestmark = pytest.mark.timeout(600)
@@ -41,6 +46,7 @@ def test_what_flows_is_counted(spark: SparkSession, orders: Orders, capfd: pytes
         for what in ("messages_in", "bytes_in", "messages_out"):
             followed = [row for row in result.over_time[key] if row[key] == rows[0][key]]
             assert sum(row[what] for row in followed) == rows[0][what], f"{what} over time by {key}"
+    assert front["node"] == "broker"
     report = orders.directory / "traffic.html"
     arguments = [f"{orders.prefix}.*", "-a", orders.address, "--report", str(report)]
     app(["pipeline", "traffic", *arguments], standalone_mode=False)
@@ -69,6 +75,24 @@ def test_time_has_no_holes_and_follows_the_busiest(spark: SparkSession) -> None:
     assert len(of_one) == BUCKETS and [row["messages_in"] for row in of_one] == [25, *[0] * (BUCKETS - 2), 25]
     text = traffic_page(result)
     assert f">{busiest[0]}</text>" in text and text.count("<polyline") == 6 * (4 + 1) * 2 + 5
+
+
+def test_managers_of_both_kinds_are_told_by_name_in_a_cluster(spark: SparkSession, tmp_path: Path) -> None:
+    with running_cluster(tmp_path, groups=2, copies=1) as cluster:
+        sender, receiver = cluster.addresses
+        with Orders(sender, "c", tmp_path) as sending, Orders(receiver, "c", tmp_path) as taking:
+            names = [sending.create(f"a{number}", traced=True) for number in range(6)]
+            for number in range(6):
+                sending.send(f"a{number}", 50)
+                taking.take(f"a{number}", 50)
+            result = traffic(spark, (sender,), ("c.*",), Period())
+            groups = {name: asyncio.run(cluster.group_of(name)) for name in names}
+    found = {row["node"]: (row["messages_in"], row["messages_out"]) for row in result.client_managers}
+    assert found == {"cm1": (300, 0), "cm2": (0, 300)}
+    sent = Counter(groups.values())
+    assert {row["name"]: row["messages_in"] for row in result.message_managers} == {
+        group: 50 * count for group, count in sent.items()
+    }
 
 
 def row(load: int, **names: object) -> dict[str, object]:

@@ -23,6 +23,7 @@ SITE_MAX = (1 << 16) - 1
 DESTINATION_BITS = 40  # of a destination's id, below the number of its group
 GROUP_MAX = (1 << 23) - 1  # so that an id is positive in 64 bits, whoever reads them
 ANYBODY = bytes(GLOBAL_ID_BYTES)  # in place of a session: what a message manager has any client manager pass on
+_ORIGIN = slice(6, 11)  # behind the start
 
 
 class GlobalIds:
@@ -59,6 +60,11 @@ def destination_id(group: int, number: int) -> int:
     if not 0 <= group <= GROUP_MAX:
         raise ValueError(f"group {group} is outside 0..{GROUP_MAX:,}")
     return group << DESTINATION_BITS | number
+
+
+def origin_of(identity: bytes) -> str:
+    """Who has made the id: site and node, in hexadecimal."""
+    return identity[_ORIGIN].hex()
 
 
 def message_id(producer: bytes, sequence: int) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from angarium.core.groups.configuration import GroupConfiguration
-from angarium.core.ids import format_id
+from angarium.core.ids import format_id, origin_of
 from angarium.node.administration import Composite
 from angarium.node.cluster.buses import buses_status
 from angarium.node.cluster.health import Fault, GroupHealth, Voters, health_of, voters_of
@@ -100,6 +100,7 @@ def _rows(node: "ClusterNode", name: str, composite: Composite) -> list[dict[str
                 "role": "mm" if configuration else "cm",
                 "roles": list(record.roles) if record is not None else ["mm"] if configuration else [],
                 "pid": said.get("pid"),
+                "origin": said.get("origin", ""),
                 "group": configuration.group if configuration else "",
                 "epoch": configuration.epoch if configuration else 0,
                 "primary": name == primary,
@@ -187,6 +188,7 @@ def status_of(node: "ClusterNode") -> dict[str, Any]:
         "version": VERSION,
         "pid": os.getpid(),
         "incarnation": format_id(node.identity.incarnation),
+        "origin": origin_of(node.identity.incarnation),  # of all ids that it makes: sessions, for one
         "uptime_s": round(asyncio.get_running_loop().time() - node.started_at, 3),
         "cluster": node.cluster_settings.name,
         "roles": list(node.record().roles),

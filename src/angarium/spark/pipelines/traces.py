@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from angarium.client import blocking
 from angarium.core.destination.tracing import VERSION, Trace, trace_name
 from angarium.core.errors import ConfigError, Rejected
-from angarium.core.ids import format_id, group_of
+from angarium.core.ids import format_id, group_of, origin_of
 from angarium.spark.pipelines import places
 
 PLACE_BITS = 20  # of a place, for the record within its message
@@ -28,7 +28,6 @@ _ARROW = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "boole
 _TYPES = [_ARROW[part.strip().split(" ")[1]] for part in SCHEMA.split(",")]
 DURABLE, SELECTS, ANEW = 1, 2, 4  # flags
 _ALL = -1  # as `high`: of the whole destination or subscription
-_SITE_AND_NODE = slice(6, 11)  # of a session's id: who made it, which is its client manager
 _decode = msgspec.msgpack.Decoder(tuple[int, int, list[list[Any]]]).decode
 
 Row = dict[str, Any]
@@ -143,7 +142,7 @@ def _confirmed(facts: list[Any]) -> Iterator[Row]:
 
 def _node(session: bytes | None) -> str | None:
     """Of the client manager that has the session."""
-    return None if session is None else session[_SITE_AND_NODE].hex()
+    return None if session is None else origin_of(session)
 
 
 def _consumer(session: bytes, number: int) -> str:

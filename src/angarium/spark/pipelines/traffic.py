@@ -22,6 +22,7 @@ from angarium.spark.pipelines.judging import Period, of_kind
 from angarium.spark.pipelines.plots import figure
 from angarium.spark.pipelines.traces import TracedState, read_traces, traced_states
 
+ALONE = "broker"  # what one that is no cluster is called
 BUCKETS = 60  # of a plot
 SHOWN_MAX = 1_000  # producers and the like
 FOLLOWED_MAX = 20  # of each kind, over time: the busiest
@@ -59,19 +60,21 @@ def traffic(
     with blocking.connect(address, name="traffic") as connection:
         progress("asking what is traced")
         states = traced_states(connection, destinations)
-        groups = _groups(connection)
+        groups, fronts = _places(connection)
     from_ms = None if period.from_ms is None else max(0, period.from_ms - SLACK_MS)
     records = read_traces(spark, address, states, from_ms).records
-    return measured(records, states, groups, period, output, progress)
+    return measured(records, states, groups, period, output, progress, fronts)
 
 
-def _groups(connection: blocking.Connection) -> dict[int, Place]:
-    """By number. A broker that is alone is group 0, with one copy."""
+def _places(connection: blocking.Connection) -> tuple[dict[int, Place], dict[str, str] | None]:
+    """Message managers by number, and the names of client managers by what their ids have in common. A broker that is
+    alone is group 0, with one copy, and all client managers that there are."""
     try:
         told = connection.request("cluster.status", {}).result
     except Rejected:
-        return {0: Place("broker", 1)}
-    return {group["number"]: Place(group["group"], max(1, group.get("copies", 1))) for group in told["groups"]}
+        return {0: Place(ALONE, 1)}, None
+    groups = {group["number"]: Place(group["group"], max(1, group.get("copies", 1))) for group in told["groups"]}
+    return groups, {row["origin"]: row["name"] for row in told["nodes"] if row.get("origin")}
 
 
 def measured(
@@ -81,7 +84,9 @@ def measured(
     period: Period,
     output: Path | None = None,
     progress: Callable[[str], None] = lambda step: None,
+    fronts: Mapping[str, str] | None = None,
 ) -> TrafficResult:
+    """`fronts`: names of client managers; one that is not there any more keeps its number. None: a broker alone."""
     progress("reading traces")
     flows = _flows(records, states, period).cache()
     try:
@@ -115,6 +120,8 @@ def measured(
     for row in result.message_managers:
         place = groups.get(row["number"], Place(f"group {row['number']}", 1))
         row["name"], row["copies"] = place.name, place.copies
+    for row in (*result.client_managers, *result.over_time["node"]):
+        row["node"] = ALONE if fronts is None else fronts.get(row["node"], row["node"])
     result.advice = advice(result)
     return result
 
