@@ -65,8 +65,9 @@ def test_loss_while_the_query_is_down_is_told_and_can_be_accepted(
 
 
 def test_progress_and_lag_are_shown_by_the_broker(
-    spark: SparkSession, orders: Orders, capfd: pytest.CaptureFixture[str]
+    spark: SparkSession, orders: Orders, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("ANGARIUM_SPARK", raising=False)  # which is for these tests, and none of the command's settings
     name = orders.create("a")
     orders.send("a", 500)
 
