@@ -74,10 +74,19 @@ class Cluster:
         async with angarium.connect(self.addresses) as connection:
             groups = (await connection.request("node.groups", {})).result
             for name, number in groups.items():
-                listed = (await connection.request("destination.list", {"group": number})).result
-                if destination in [described["name"] for described in listed]:
+                if destination in await self._names_in(connection, number):
                     return str(name)
         raise AssertionError(f"{destination!r} is nowhere")
+
+    async def _names_in(self, connection: angarium.Connection, group: int) -> list[str]:
+        """A cluster that has just started may change its primaries meanwhile."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                listed = (await connection.request("destination.list", {"group": group})).result
+                return [described["name"] for described in listed]
+            except angarium.Unavailable:
+                assert time.monotonic() < deadline, f"group {group} does not answer"
 
     async def until_in_sync(self, group: str, count: int) -> None:
         deadline = time.monotonic() + WAIT_S

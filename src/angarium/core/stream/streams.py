@@ -7,7 +7,7 @@ A stream's content never passes through journal and tables: those hold only whic
 that the message manager and its destinations make, and when:
 
     publish        `refusal` before it is accepted, `bind` for what is to be written in the same group
-    not yet due    `hold` instead; `let_go` after the `bind` when it is
+    not yet due    `hold` instead; `let_go` after the `bind` when it is; the same for what is prepared, and not decided
     settled        `release` with the ranges, `release_all` when the log is trimmed: for the same group, too
     removed        `forget`
     any write      `take_gone` when it is asked for, `delete` with that when it is durable
@@ -178,7 +178,7 @@ class Streams:
         return operations
 
     def hold(self, destination: int, batch: Batch) -> list[Operation]:
-        """The messages of the batch are not yet due: they hold their streams until they are."""
+        """The messages of the batch are not yet due, or prepared: they hold their streams until they are published."""
         operations: list[Operation] = []
         for _, identity, _ in stream_headers(batch):
             record = self.table.known(identity) or self._complete(identity, destination)
@@ -188,7 +188,7 @@ class Streams:
         return operations
 
     def let_go(self, destination: int, batch: Batch) -> list[Operation]:
-        """They are due, and have been bound to where they are now."""
+        """They are due, and have been bound to where they are now; or they will never be published."""
         found = stream_headers(batch)
         return [each for _, identity, _ in found for each in self.table.release_waiting(destination, identity)]
 

@@ -3,9 +3,9 @@
     STREAM: destination id, position -> stream's identity, fragments, bytes
 
 A record is written in the same group as the message, and deleted in the same group as the message's last settlement.
-A message that is not yet due has a place of its own, beyond all positions, until it gets one. One stream may have
-several: a message that is copied to another destination takes its stream along. The file goes
-when the last record is durably gone, so a crash leaves at most a file without a record, which the next start sweeps.
+A message that is not yet due, or prepared, has a place of its own, beyond all positions, until it gets one. One stream
+may have several: a message that is copied to another destination takes its stream along. The file goes when the last
+record is durably gone, so a crash leaves at most a file without a record, which the next start sweeps.
 """
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable

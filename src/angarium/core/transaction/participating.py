@@ -6,7 +6,8 @@
                                                      └─ in doubt for `in_doubt_s`: CommitQuestion, again and again
 
 CommitReady leaves when the part is durable: batches and locks are in its record, so that whoever restores it can do
-either, on whatever node. Until then nobody sees the messages sent, and nobody gets those that are to be settled.
+either, on whatever node. Until then nobody sees the messages sent, and nobody gets those that are to be settled. The
+streams of messages that are to be sent are held as those of messages that are not yet due.
 
 CommitFinal and CommitRollback are the decider's word, whoever brings them, and whichever sending of the commit they
 answer. They name the transaction, so that a late one touches no other. Whatever the session wants next waits for them.
@@ -32,7 +33,6 @@ from angarium.core.transaction.repeating import Repeating
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames.transactions import COORDINATOR
-from angarium.core.wire.layout import Columns
 
 Outcome = frames.CommitFinal | frames.CommitRollback
 
@@ -129,7 +129,6 @@ class Participant:
                 raise Rejected("transaction-over", f"transaction {frame.number} is over: a later one is committed")
             self._check_room(len(payload))
             plan = check(self._destinations, session, frame, payload)
-            _check_streams(plan)
         except Rejected as refusal:
             failed = frames.CommitFail(frame.number, self._group, refusal.code, refusal.reason, frame.attachment)
             return [ToSession(session, failed)]
@@ -163,10 +162,12 @@ class Participant:
         part = _Part(session, frame.number, record, len(value), frame.attachment)
         self._lock(part)
         self._add(part)
-        put = Put(Table.PREPARED, decision_key(*part.key), value)
+        operations: list[Operation] = [Put(Table.PREPARED, decision_key(*part.key), value)]
+        for each in plan.publishes:
+            operations += each.destination.state.streams.hold(each.destination.identity, each.batch)
         # Without messages it makes room, in the end; all writes of its record keep their order.
         pending = PendingWrite(follows=lambda now: self._durable(part, now))
-        return self._write([put], pending, freeing=not record.publishes)
+        return self._write(operations, pending, freeing=not record.publishes)
 
     def _lock(self, part: _Part) -> None:
         record = part.record
@@ -243,7 +244,9 @@ class Participant:
         effects = Effects([delete_key(Table.PREPARED, decision_key(*part.key)), *operations])
         for identity, producer, data in part.record.publishes:
             if (destination := self._destinations.get(identity)) is not None:
-                effects.publish(destination, destination.producers.find(producer), Batch.trusted(data), now)
+                batch = Batch.trusted(data)
+                effects.publish(destination, destination.producers.find(producer), batch, now)
+                effects.let_go(destination, batch)
         for destination, subscription, number, ranges in self._settles(part):
             if subscription is None:
                 continue
@@ -260,6 +263,9 @@ class Participant:
     def _roll_back(self, part: _Part) -> list[Command]:
         pending = PendingWrite(follows=lambda now: self._completed(part, now))
         delete: list[Operation] = [delete_key(Table.PREPARED, decision_key(*part.key))]
+        for identity, _, data in part.record.publishes:
+            if (target := self._destinations.get(identity)) is not None:
+                delete += target.state.streams.let_go(identity, Batch.trusted(data))
         commands: list[Command] = [self._write(delete, pending, freeing=not part.record.publishes)]
         for destination, subscription, number, _ in self._settles(part):
             if subscription is not None:
@@ -293,10 +299,3 @@ class Participant:
     def _forget_waiting(self, part: _Part) -> None:
         self._bytes -= len(part.waiting[1]) if part.waiting is not None else 0
         part.waiting = None
-
-
-def _check_streams(plan: Plan) -> None:
-    for publish in plan.publishes:
-        if publish.batch.columns & Columns.STREAM:
-            reason = "very large messages cannot be sent in a transaction of several replica groups; send them alone"
-            raise Rejected("stream-in-transaction", reason)

@@ -127,6 +127,10 @@ class Effects:
         else:
             self._operations += publishing.committed(producer, batch, part, now=now)
 
+    def let_go(self, destination: Destination, batch: Batch) -> None:
+        """Its streams were held until now: whoever has got the messages holds them, if anybody."""
+        self._operations += destination.state.streams.let_go(destination.identity, batch)
+
     def settled(self, destination: Destination, subscription: Subscription, ranges: list[Range], count: int) -> None:
         destination.counters.settled += count
         state = destination.state
