@@ -1,27 +1,38 @@
 """Listens to an interface until its input ends, and says how many bytes of bus data passed first and again.
 
-Run inside a namespace: python -m tests.netns.bus_tap INTERFACE
+Run inside a namespace: python -m tests.netns.bus_tap INTERFACE [sent]
+`sent`: only what comes in there, which is what the host behind it has sent.
 """
 import json
 import socket
 import sys
 import threading
+import time
 
 from angarium.core.bus.datagram import HEADER, HEADER_BYTES, Kind
 
 _ETH_P_ALL = 3
 _SO_RCVBUFFORCE = 33
+_PACKET_OUTGOING = 4
+_REST_S_MAX = 1.0  # for what has arrived when it is to end
 _HEADERS_BYTES = 14 + 20 + 8  # Ethernet, IPv4 without options, UDP
 
 
-def count(tap: socket.socket, totals: dict[str, int], stop: threading.Event) -> None:
+def count(tap: socket.socket, totals: dict[str, int], stop: threading.Event, *, is_sent_only: bool) -> None:
     seen: set[tuple[int, bytes, int]] = set()
-    while True:
+    until: float | None = None
+    while until is None or time.monotonic() < until:
+        if until is None and stop.is_set():
+            until = time.monotonic() + _REST_S_MAX
         try:
-            packet = tap.recv(1 << 16)
+            packet, (_, _, direction, *_) = tap.recvfrom(1 << 16)
         except TimeoutError:
             if stop.is_set():  # and nothing is left to be read
                 return
+            continue
+        except OSError:  # its interface is gone
+            return
+        if is_sent_only and direction == _PACKET_OUTGOING:
             continue
         datagram = packet[_HEADERS_BYTES:]
         if packet[12:14] != b"\x08\x00" or packet[23] != socket.IPPROTO_UDP or len(datagram) < HEADER_BYTES:
@@ -41,7 +52,9 @@ def main() -> None:
     tap.bind((sys.argv[1], 0))
     tap.settimeout(0.1)
     totals, stop = {"data": 0, "repairs": 0}, threading.Event()
-    thread = threading.Thread(target=count, args=(tap, totals, stop))
+    thread = threading.Thread(
+        target=count, args=(tap, totals, stop), kwargs={"is_sent_only": "sent" in sys.argv[2:]}
+    )
     thread.start()
     print("listening", flush=True)
     sys.stdin.read()

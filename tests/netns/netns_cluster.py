@@ -106,6 +106,13 @@ class HostCluster:
                         return self.names.index(node["name"])
                 await asyncio.sleep(0.05)
 
+    async def make_primary(self, number: int) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while await self.primary() != number:
+                async with angarium.connect(self.addresses) as connection:
+                    await connection.request("cluster.move-primary", {"group": "a", "node": self.names[number]})
+                await asyncio.sleep(0.2)
+
     async def until_in_sync(self, count: int = NODES) -> None:
         nodes: list[dict[str, Any]] = []
         deadline = time.monotonic() + WAIT_S

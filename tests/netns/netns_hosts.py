@@ -92,6 +92,10 @@ class Hosts:
     def pull_out(self, number: int, network: int = 0) -> None:
         self.inside(self.hub, "ip", "link", "del", f"port{number}x{network}")
 
+    def one_by_one(self, number: int, network: int = 0) -> None:
+        """What the host sends in bursts passes its interface as single packets, as it would on a real wire."""
+        self.on(number, "ip", "link", "set", f"eth{network}", "gso_max_segs", "1")
+
     def lose(self, number: int, what: str) -> None:
         """Packets that arrive at that host and fit the rule are dropped; an earlier rule is replaced."""
         self.heal(number)

@@ -3,16 +3,13 @@ dropped by the network, an interface that goes away. Repairs are counted on the 
 
 Method: three hosts in network namespaces on a bridge; nftables drops what arrives. Every message is checked where it
 arrives (`tests/process/bus_program.py`). The namespaces go with the test."""
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from angarium.core.bus.events import BusSettings
 from tests.netns.netns_hosts import GROUP, Hosts, why_not
+from tests.netns.netns_tap import Tap, allowed_bytes
 from tests.process.bus_nodes import BusCluster, BusProcess, all_at, wait_until
 
 PORT = 45_670
@@ -54,27 +51,12 @@ def network() -> Iterator[Network]:
     made.end()
 
 
-class Tap:
-    """Counts on the sender's port of the bridge."""
-
-    def __init__(self, hosts: Hosts) -> None:
-        command = ["ip", "netns", "exec", hosts.hub, sys.executable, "-m", "tests.netns.bus_tap", "port0x0"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self._process.stdout.readline()
-
-    def totals(self) -> tuple[int, int]:
-        out, _ = self._process.communicate(timeout=20)
-        totals = json.loads(out)
-        return totals["data"], totals["repairs"]
-
-
 @pytest.mark.parametrize("segmentation", (False, True), ids=("each for itself", "in bursts"))
 @pytest.mark.parametrize("percent", (1, 5, 20))
 def test_loss_is_repaired_within_the_budget(network: Network, percent: int, segmentation: bool) -> None:
     """A burst that is lost as a whole is what segmentation makes of a lost packet on a virtual wire."""
     sender, *receivers = network.start(segmentation=segmentation)
-    tap = Tap(network.hosts)
+    tap = Tap(network.hosts, 0)
     start = time.monotonic()
     for number in (1, 2):
         network.hosts.lose_multicast(number, percent)
@@ -84,8 +66,7 @@ def test_loss_is_repaired_within_the_budget(network: Network, percent: int, segm
     counters = sender.ask()["counters"]
     on_the_wire = tap.totals()
     data, repairs = counters["data_bytes"], counters["repair_bytes"]
-    settings = BusSettings()
-    allowed = settings.repair_share_max * data + settings.repair_bytes_burst + settings.repair_bytes_per_s * took_s
+    allowed = allowed_bytes(data, took_s)
     print(f"{percent} % lost: {data:,} bytes of data, {repairs:,} of repairs, {allowed:,.0f} allowed, {took_s:.2f} s")
     if not segmentation:  # the tap would take a burst for one datagram
         assert on_the_wire == (data, repairs)

@@ -90,6 +90,18 @@ class Traffic:
         wanted = self.confirmed_count + count
         await until_async(lambda: self.confirmed_count >= wanted, f"{count} more messages confirmed")
 
+    async def everybody_goes_on(self, count: int) -> None:
+        """Wait until each producer has that many more confirmed, and each consumer has received some of them."""
+        inboxes = (*self.workers, *self.subscribers)
+        confirmed = {name: len(ids) + count for name, ids in self.ids.items()}
+        received = {inbox.name: len(inbox.bodies) + count // 10 for inbox in inboxes}
+
+        def lacking() -> list[str]:
+            waits = [name for name, ids in self.ids.items() if len(ids) < confirmed[name]]
+            return waits + [inbox.name for inbox in inboxes if len(inbox.bodies) < received[inbox.name]]
+
+        await until_async(lambda: not lacking(), lambda: f"all go on, but {lacking()}")
+
     async def run(self, faults: Callable[["Traffic"], Awaitable[None]]) -> None:
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             readers = []

@@ -3,7 +3,7 @@ one."""
 import pytest
 
 from angarium.core.groups.configuration import GroupConfiguration, Replica, configured, formed, min_copies_of
-from angarium.node.cluster.health import Fault, GroupHealth, health_of, voters_of
+from angarium.node.cluster.health import Fault, GroupHealth, health_of, is_out_of_reach, voters_of
 from angarium.node.cluster.status import in_order
 
 NODES = ("a1", "a2", "a3")
@@ -59,3 +59,26 @@ def test_a_majority_is_more_than_half() -> None:
 
 def test_nodes_are_ordered_as_people_count() -> None:
     assert sorted(["a10", "b1", "a2", "cm1", "a1"], key=in_order) == ["a1", "a2", "a10", "b1", "cm1"]
+
+
+@pytest.mark.parametrize(
+    ("here", "in_sync", "view", "voters", "is_so"),
+    [
+        ("cm1 a1 a2 a3", "a1 a2 a3", "cm1 a1 a2 a3", "a1 a2 a3", False),
+        ("cm1 a2 a3", "a1 a2 a3", "cm1 a1 a2 a3", "a1 a2 a3", True),  # cut off from the primary, others are not
+        ("cm1 a2 a3", "a1 a2 a3", "cm1 a2 a3", "a1 a2 a3", False),  # it died, and is about to be replaced
+        ("cm1 a1 a2", "a1 a2 a3", "cm1 a1 a2 a3", "a1 a2 a3", False),  # a backup is the primary's business
+        ("cm1", "a1 a2 a3", "cm1 a1 a2 a3", "a1 a2 a3", True),  # cut off from all
+        ("a1", "a1 a2 a3", "a1 a2 a3", "a1 a2 a3", True),  # the primary itself: others may have another one
+        ("cm1 a1 a2 a3", "a1 a2 a3", "cm1 a1 a2 a3 v1 v2", "v1 v2 a1", False),  # nothing is decided, and all goes on
+    ],
+)
+def test_a_group_is_out_of_reach_if_others_may_be_served_by_it(
+    here: str, in_sync: str, view: str, voters: str, is_so: bool
+) -> None:
+    reached = here.split()
+    assert is_out_of_reach(group(in_sync), reached, view.split(), voters_of(voters.split(), reached)) is is_so
+
+
+def test_a_group_that_was_never_formed_is_out_of_nobodys_reach() -> None:
+    assert not is_out_of_reach(configured("a", 1, NODES), ["a1"], NODES, voters_of(NODES, ["a1"]))

@@ -34,6 +34,7 @@ from angarium.core.session.events import (
     FromBus,
     GroupLost,
     GroupsKnown,
+    GroupsStranded,
     InputRefused,
     PublishOwn,
     SendFrame,
@@ -46,6 +47,7 @@ from angarium.core.session.events import (
 from angarium.core.session.own_session import OwnSession
 from angarium.core.session.seldom import Seldom
 from angarium.core.session.session import Session
+from angarium.core.session.stranded import PATIENCE_S as STRANDED_S
 from angarium.core.session.waiting import WaitingBytes
 from angarium.core.transaction.coordinator import passed_on
 from angarium.core.wire import frames
@@ -137,15 +139,18 @@ class ClientManager:
                 return []
             case Tick():
                 return self._heartbeat(now)
+            case GroupsStranded(groups):
+                return self._send_away(groups, now)
             case ShutDown(reason):
-                return self._shut_down(reason)
+                return [c for connection in list(self._connections.values()) for c in self._dismiss(connection, reason)]
 
     # -- connections -----------------------------------------------------------------------------------
 
     def _opened(self, number: int, peer: str, now: float) -> list[Command]:
         if len(self._connections) >= self._settings.connections_max:
             return self._turn_away(number, peer, now)
-        connection = Connection(number, peer, WaitingBytes(self._settings.waiting_bytes_max), sent_at=now)
+        waiting = WaitingBytes(self._settings.waiting_bytes_max)
+        connection = Connection(number, peer, waiting, sent_at=now, opened_at=now)
         self._connections[number] = connection
         self._add_session(connection, 0, self._ids.next())
         if self._heartbeat_at is None:
@@ -230,9 +235,7 @@ class ClientManager:
         older = self._identities.get(identity)
         commands: list[Command] = []
         if older is not None:
-            goodbye = frames.Goodbye("the client goes on over another connection")
-            commands += [SendFrame(older.number, 0, goodbye), *self._end(older, closed=False)]
-            commands.append(CloseConnection(older.number))
+            commands += self._dismiss(older, "the client goes on over another connection")
         session = connection.sessions[0]
         connection.identity = session.client = identity or self._ids.next()
         self._identities[connection.identity] = connection
@@ -276,13 +279,16 @@ class ClientManager:
         connection.stalled = stalled
         return [command for session in connection.sessions.values() for command in session.stall(stalled)]
 
-    def _shut_down(self, reason: str) -> list[Command]:
-        commands: list[Command] = []
-        for connection in list(self._connections.values()):
-            commands.append(SendFrame(connection.number, 0, frames.Goodbye(reason)))
-            commands += self._end(connection, closed=False)
-            commands.append(CloseConnection(connection.number))
-        return commands
+    def _dismiss(self, connection: Connection, reason: str) -> list[Command]:
+        goodbye = SendFrame(connection.number, 0, frames.Goodbye(reason))
+        return [goodbye, *self._end(connection, closed=False), CloseConnection(connection.number)]
+
+    def _send_away(self, groups: list[int], now: float) -> list[Command]:
+        """Those that need one of these groups, to whoever reaches it: see `stranded.py`."""
+        away = [c for c in self._connections.values() if now - c.opened_at >= STRANDED_S and c.needs(groups)]
+        where = f"replica group {', '.join(map(str, groups))} cannot be reached from node {self._node}"
+        told = [Report(Level.WARNING, "clients-sent-away", f"{len(away)}, to another client manager: {where}")]
+        return [*told[: len(away)], *(c for each in away for c in self._dismiss(each, f"{where}; another may"))]
 
     # -- sessions --------------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
 """A client's connection, as its client manager knows it: how it is greeted, and what is on it."""
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from angarium.core.errors import RemoteProtocolError
@@ -19,9 +20,15 @@ class Connection:
     greeted: bool = False
     stalled: bool = False
     sent_at: float = 0.0
+    opened_at: float = 0.0
     client: str = ""
     identity: bytes = b""  # given, or taken up, with the greeting
     sessions: dict[int, Session] = field(default_factory=dict)
+
+    def needs(self, groups: Collection[int]) -> bool:
+        """Some session on it has to do with one of these replica groups."""
+        _, *sessions = self.sessions.values()
+        return any(session.depends_on(group) for session in sessions for group in groups)
 
 
 def checked_hello(frame: frames.Frame) -> frames.Hello:

@@ -60,6 +60,12 @@ class GroupsKnown(msgspec.Struct, frozen=True):
     groups: list[int]
 
 
+class GroupsStranded(msgspec.Struct, frozen=True):
+    """Replica groups that cannot be reached from this node, and have not been for a while, though others may."""
+
+    groups: list[int]
+
+
 class DestinationsMoved(msgspec.Struct, frozen=True):
     """They are in another replica group than before. Whoever has asked for them may not have been heard: the group that
     they were in says nothing of them any more."""
@@ -104,7 +110,7 @@ class ShutDown(msgspec.Struct, frozen=True):
 
 Event = (
     ConnectionOpened | FramesReceived | InputRefused | ConnectionStalled | ConnectionLost | FromBus | GroupLost
-    | GroupsKnown | DestinationsMoved | PublishOwn | AskManager | SettingsChanged | Tick | ShutDown
+    | GroupsKnown | GroupsStranded | DestinationsMoved | PublishOwn | AskManager | SettingsChanged | Tick | ShutDown
 )  # fmt: skip
 
 # -- commands --------------------------------------------------------------------------------------

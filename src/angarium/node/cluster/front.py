@@ -21,6 +21,7 @@ from angarium.core.report import Report
 from angarium.core.session import events as cm
 from angarium.core.session.client_manager import ClientManager
 from angarium.core.session.destination_service import DestinationService, Posted
+from angarium.core.session.stranded import LOOK_EVERY_S, StrandedGroups
 from angarium.core.session.unserved import UnservedRequests
 from angarium.core.wire import frames
 from angarium.core.wire.envelope import open_envelope, seal
@@ -48,6 +49,7 @@ class FrontWays:
     is_blocked: Callable[[int], bool]  # that channel takes no more, counting what was sent in this turn of the loop
     ask_node: Callable[[bytes, frames.Request], None]  # answered by `FrontEnd.tell`
     own: Callable[[cm.OwnPublished | cm.ManagerReplied], None] = lambda _: None  # of what `FrontEnd.own` was given
+    out_of_reach: Callable[[], list[int]] = list  # groups that others may be served by, and nobody through this node
     why_unserved: Callable[[int], str] = "replica group {} has no primary".format  # for people
 
 
@@ -80,6 +82,8 @@ class FrontEnd:
         self._serving: dict[int, tuple[bytes, int]] = {}  # node and epoch of the message manager of each group
         self._epochs_seen: dict[int, int] = {}  # the highest; a lower one is over
         self._unserved = UnservedRequests()
+        self._stranded = StrandedGroups()
+        self._look_around = self._loop.call_later(LOOK_EVERY_S, self._look_for_stranded)
         self._blocked: dict[int, list[_Waiting]] = {}  # channels that take no more, and what waits for them
         self._looking: set[int] = set()  # channels that are looked at again soon
         self._timer: asyncio.TimerHandle | None = None
@@ -282,6 +286,12 @@ class FrontEnd:
             self._tell(session, frames.Reply(number, "no-primary", self._ways.why_unserved(group)), b"")
         self._run(self.manager.handle(cm.Tick(), now=self._loop.time()))
 
+    def _look_for_stranded(self) -> None:
+        self._look_around = self._loop.call_later(LOOK_EVERY_S, self._look_for_stranded)
+        now = self._loop.time()
+        if groups := self._stranded.seen(self._ways.out_of_reach(), now=now):
+            self._run(self.manager.handle(cm.GroupsStranded(groups), now=now))
+
     def _arm(self) -> None:
         at = min((at for at in (self.manager.deadline(), self._unserved.deadline()) if at is not None), default=None)
         if at is None or (self._timer_at is not None and self._timer_at <= at):
@@ -292,6 +302,7 @@ class FrontEnd:
         self._timer = self._loop.call_at(at, self._tick)
 
     async def stop(self, reason: str, *, drain_s_max: float) -> None:
+        self._look_around.cancel()
         self.listener.stop_accepting()
         self._run(self.manager.handle(cm.ShutDown(reason), now=self._loop.time()))
         await self.listener.close(drain_s_max=drain_s_max)

@@ -91,6 +91,18 @@ def health_of(
     return GroupHealth(Fault.NONE, "")
 
 
+def is_out_of_reach(
+    configuration: GroupConfiguration, here: Collection[str], view: Collection[str], voters: Voters
+) -> bool:
+    """Others may be served by the group, and nobody through this node. With a majority of the voters in reach that is
+    so if the primary is in the cluster, and not in reach; without, whatever is not in reach may have been replaced."""
+    if configuration.primary is None:
+        return False
+    if voters.has_majority:
+        return configuration.primary.node in view and configuration.primary.node not in here
+    return not all(replica.node in here for replica in configuration.in_sync)
+
+
 def listed(names: Sequence[str]) -> str:
     """`a1`, `a1 and a2`, `a1, a2 and a3`."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else "nobody"

@@ -45,7 +45,7 @@ from angarium.node.cluster.settings import (
     seed_addresses,
     voter_addresses,
 )
-from angarium.node.cluster.status import group_health
+from angarium.node.cluster.status import group_health, out_of_reach
 from angarium.node.cluster.stores import Stores, store_identity, table_records
 from angarium.node.cluster.telling import tell_in_sync, tell_named, tell_view
 from angarium.node.config import NodeConfig, parse_address
@@ -120,6 +120,7 @@ class ClusterNode:
             backups=lambda group: self.answering.backups(group),
             ask_backup=lambda node, message: self.send_to(node, Service.LOG_READS, message), ask_node=self._ask_node,
             own=lambda command: self.desk.own(command),
+            out_of_reach=lambda: out_of_reach(self),
             why_unserved=lambda group: group_health(self, group, is_served=False).text,
         )  # fmt: skip
 

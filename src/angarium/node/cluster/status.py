@@ -14,7 +14,7 @@ from angarium.core.groups.configuration import GroupConfiguration
 from angarium.core.ids import format_id, origin_of
 from angarium.node.administration import Composite
 from angarium.node.cluster.buses import buses_status
-from angarium.node.cluster.health import Fault, GroupHealth, Voters, health_of, voters_of
+from angarium.node.cluster.health import Fault, GroupHealth, Voters, health_of, is_out_of_reach, voters_of
 from angarium.node.cluster.settings import voter_addresses
 from angarium.node.memory import rss_bytes
 
@@ -150,6 +150,13 @@ def group_health(node: "ClusterNode", number: int, *, is_served: bool) -> GroupH
         return GroupHealth(Fault.NOT_FORMED, f"replica group number {number} is not known here")
     here = reachable(node)
     return health_of(configuration, here, voters_of(_voters(node), here), is_served=is_served)
+
+
+def out_of_reach(node: "ClusterNode") -> list[int]:
+    """Numbers of the groups that others may be served by, and nobody through this node."""
+    here, view = reachable(node), node.nodes.view
+    voters = voters_of(_voters(node), here)
+    return [c.number for c in node.configurations.values() if is_out_of_reach(c, here, view, voters)]
 
 
 def whereabouts(node: "ClusterNode", name: str) -> dict[str, Any]:
