@@ -68,6 +68,8 @@ class Departure:
     since: float  # something last happened
     step: Step = Step.WAITING
     checked: int = 0  # its id, once its records have been found whole
+    goes_home: bool = False  # to where its name belongs
+    is_absent: bool = False  # there is no such destination, and none is made until it is decided: only its name moves
     identity: int = 0  # once it is taken out
     is_empty: bool = False  # all that was written of it is durable
     record: bytes = b""
@@ -105,12 +107,12 @@ class Departures:
         return self._found.get(name)
 
     def is_out(self, name: str) -> bool:
-        """It was taken out of memory."""
+        """It was taken out of memory, or may not be made."""
         departure = self._found.get(name)
-        return departure is not None and departure.identity != 0
+        return departure is not None and (departure.identity != 0 or departure.is_absent)
 
-    def begin(self, name: str, move: Move, now: float) -> list[Command]:
-        departure = self._found[name] = Departure(name, move, now)
+    def begin(self, name: str, move: Move, now: float, *, goes_home: bool) -> list[Command]:
+        departure = self._found[name] = Departure(name, move, now, goes_home=goes_home)
         return self._look(departure, now)
 
     def over(self, name: str) -> Departure:
@@ -126,6 +128,9 @@ class Departures:
             if self._is_expected(departure.name):
                 reason = f"{departure.name!r} could not be opened in the group where it is"
                 return [] if now < departure.since + WAIT_S_MAX else self._end(departure, "moving", reason, now)
+            if departure.goes_home:  # it was moved here, and removed: its name need not be remembered any more
+                departure.is_absent, departure.step = True, Step.DECIDING
+                return self._decide(departure, now)
             return self._end(departure, "unknown-destination", f"there is no destination {departure.name!r}", now)
         if refusal := _refusal(destination):
             return self._end(departure, *refusal, now)

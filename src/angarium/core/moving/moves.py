@@ -84,7 +84,8 @@ class Moves:
             commands += self._manager.remove(destination, PendingWrite())
         for name, move in placement.moves.items():
             if move.source == self._group and name not in self.departures:
-                commands += self.departures.begin(name, move, now)
+                goes_home = move.target == placement.slot_of(name)
+                commands += self.departures.begin(name, move, now, goes_home=goes_home)
         return commands
 
     def _left_over(self) -> list[Destination]:
@@ -105,6 +106,10 @@ class Moves:
 
     def _departed(self, name: str, now: float) -> list[Command]:
         departure = self.departures.over(name)
+        if departure.is_absent:
+            waiting = self._take_waiting(name)  # if it is to be elsewhere, they ask there
+            stays = self._place(name) == self._group
+            return [c for asked in waiting if stays for c in self._manager.locate(*asked)]
         if not departure.identity:
             return []  # it was never taken out
         if self._place(name) == self._group:
