@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +60,37 @@ def test_whoever_is_paused_and_resumes_harms_nobody(tmp_path: Path, role: str) -
             traffic.note_fault()
 
         _run(cluster, faults)
+
+
+def test_the_leader_is_killed_and_comes_back(tmp_path: Path) -> None:
+    """One that is no primary: nobody needs it for a message, and another one decides. Primaries, backups and client
+    managers: test_cluster_kill.py."""
+    with running_cluster(tmp_path, groups=2, copies=2) as cluster:
+
+        async def faults(traffic: Traffic) -> None:
+            await traffic.more_confirmed(500)
+            leader = str((await cluster.status())["leader"])
+            async with angarium.connect(cluster.addresses) as connection:
+                await connection.request("cluster.drain", {"node": leader})
+            await _until(cluster, lambda status: not any(n["primary"] for n in status["nodes"] if n["name"] == leader))
+            await traffic.everybody_goes_on(500)
+            cluster.kill(leader)
+            await traffic.everybody_goes_on(500)
+            await _until(cluster, lambda status: status["leader"] not in ("", leader))
+            cluster.start(leader)
+            for group in ("a", "b"):
+                await cluster.until_in_sync(group, 2)
+            traffic.note_fault()
+
+        _run(cluster, faults)
+
+
+async def _until(cluster: Cluster, is_so: Callable[[dict[str, Any]], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            if is_so(await cluster.status()):
+                return
+            await asyncio.sleep(0.1)
 
 
 def test_every_role_is_stopped_cleanly_and_started_again(tmp_path: Path) -> None:
@@ -159,6 +191,40 @@ def test_a_primary_without_room_blocks_producers_until_consumers_have_emptied_it
             await cluster.until_in_sync("a", 3)
 
         asyncio.run(run())
+
+
+def test_a_client_manager_without_room_goes_on(tmp_path: Path) -> None:
+    """It keeps no messages: what it cannot write is its own log, and what is changed of its settings."""
+    with _small_disk_of(tmp_path, "cm1") as cluster:
+        filler = tmp_path / "cluster" / "cm1" / "filler"
+
+        async def faults(traffic: Traffic) -> None:
+            await traffic.more_confirmed(500)
+            _fill(filler)
+            await traffic.everybody_goes_on(1_000)
+            async with angarium.connect(cluster.addresses) as connection:
+                await connection.request("config.set", {"key": "session.links_max", "value": 900})
+            primary = await cluster.primary_of("a")
+            cluster.kill(primary)
+            traffic.note_fault()
+            await traffic.everybody_goes_on(1_000)
+            cluster.start(primary)
+            await cluster.until_in_sync("a", 3)
+            assert cluster["cm1"].process is not None and cluster["cm1"].process.poll() is None
+            traffic.note_fault()
+
+        _run(cluster, faults)
+
+
+def _fill(path: Path) -> None:
+    """All that there is."""
+    with path.open("wb") as file:
+        try:
+            while True:
+                file.write(bytes(1 << 16))
+                file.flush()
+        except OSError:
+            pass
 
 
 @contextmanager
