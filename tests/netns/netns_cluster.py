@@ -30,6 +30,7 @@ class HostShape:
     groups: tuple[str, ...] = ("a: n1 n2 n3",)
     managers: tuple[str, ...] = names
     networks: int = 1
+    is_minimal: bool = False  # nodes are told the cluster's name, secret and voters, and nothing else of it
     # Settings of the cluster's buses.
     buses: Mapping[str, object] = field(
         default_factory=lambda: {"bus": f"{GROUP}:{_BUS_PORT}", "bus_interface": "eth0"}
@@ -78,6 +79,8 @@ class HostCluster:
             "store": {"segment_bytes": 10 << 20},
             "destination": {"resume_grace_s": 20.0},
         }  # fmt: skip
+        if shape.is_minimal:
+            tables["cluster"] = {key: tables["cluster"][key] for key in ("name", "secret", "voters")}
         lines: list[str] = []
         for table, settings in tables.items():
             lines += [f"[{table}]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items()), ""]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.netns.netns_cluster import NODES, HostCluster, host_cluster
+from tests.netns.netns_cluster import NODES, HostCluster, HostShape, host_cluster
 from tests.netns.netns_hosts import why_not
 from tests.netns.netns_tap import Tap, allowed_bytes
 from tests.process.process_traffic import Traffic
@@ -52,6 +52,23 @@ async def _watched(cluster: HostCluster, traffic: Traffic, faults: Faults) -> No
     await traffic.more_confirmed(500)
     await faults(cluster, traffic)
     traffic.note_fault()
+
+
+def test_machines_need_to_know_name_secret_and_voters_and_nothing_else(tmp_path: Path) -> None:
+    """The voters hold a group, a fourth machine is client manager; multicast is found to work."""
+    names = ("n1", "n2", "n3", "n4")
+    with host_cluster(tmp_path, HostShape(names=names, managers=names, is_minimal=True)) as cluster:
+
+        async def scenario() -> None:
+            await cluster.until_in_sync()
+            nodes = {node["name"]: node for node in (await cluster.status())["nodes"]}
+            assert [nodes[name]["role"] for name in names] == ["mm", "mm", "mm", "cm"]
+            assert [nodes[name]["address"] for name in names] == [f"{at}:4570" for at in cluster.hosts.addresses[:4]]
+            await Traffic(cluster.addresses[3:]).run(lambda traffic: traffic.more_confirmed(2_000))
+            buses = [bus for node in (await cluster.status())["nodes"] for bus in node["buses"]]
+            assert [(bus["multicast"], bus["tcp"]) for bus in buses] == [(3, [])] * 4
+
+        cluster.run(scenario)
 
 
 @pytest.mark.parametrize("percent", (1, 5, 20))

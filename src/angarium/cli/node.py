@@ -75,9 +75,9 @@ def check(
     name: Name = None,
 ) -> None:
     """Check settings without starting anything. The exit code is 0 if a broker would start with them."""
-    from angarium.node.places import check_places, missing_interfaces
+    from angarium.node.places import check_places, located, missing_interfaces
 
-    loaded = _load(file or config, data, listen, name).config
+    loaded = located(_load(file or config, data, listen, name).config)
     check_places(loaded)
     for text in missing_interfaces(loaded):
         failure.say(f"warning: {text}")

@@ -9,11 +9,19 @@ import socket
 import struct
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from angarium.core.errors import ConfigError, Unavailable, refuse
-from angarium.node.cluster.settings import buses_of, check_client_manager, named_buses, node_address
+from angarium.node.cluster.settings import (
+    LINK_PORT,
+    buses_of,
+    check_client_manager,
+    named_buses,
+    node_address,
+    voter_addresses,
+)
 from angarium.node.cluster.sizes import too_large_or_small
 from angarium.node.config import NodeConfig, NodeSettings, parse_address
 
@@ -21,6 +29,28 @@ _STORE_FILES = ("lock", "lock.mdb", "data.mdb", "ballast", "streams", "lost+foun
 _NAMED_MAX = 3
 _ADDRESSES_NAMED_MAX = 8
 _SIOCGIFCONF = 0x8912
+
+
+def located(config: NodeConfig) -> NodeConfig:
+    """With an address where other nodes connect to this one, if its configuration leaves that open."""
+    cluster = config.cluster
+    if not cluster.name or cluster.listen:
+        return config
+    voters = voter_addresses(cluster)
+    host, port = voters.get(config.node.name or socket.gethostname()) or (_address_towards(*voters.values()), LINK_PORT)
+    listen = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return replace(config, cluster=replace(cluster, listen=listen))
+
+
+def _address_towards(*places: tuple[str, int]) -> str:
+    """Of this machine, where it would speak to the first of those that it has a way to; nothing is sent."""
+    for host, port in places:
+        with contextlib.suppress(OSError):
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind, protocol) as asking:
+                asking.connect(address)
+                return str(asking.getsockname()[0])
+    return "127.0.0.1"
 
 
 def check_places(config: NodeConfig) -> None:

@@ -38,7 +38,8 @@ def test_a_node_that_is_alone_needs_none_of_it() -> None:
         ({"voters": ("a1",)}, "NAME=HOST:PORT"),
         ({"voters": ("a1=h:port",)}, "HOST:PORT"),
         ({"voters": ("a1=h:1", "a1=h:2", "a3=h:3")}, "each name once"),
-        ({"groups": ()}, "cluster.groups"),
+        ({"groups": (), "voters": ()}, "one, three or five"),
+        ({"groups": (), "voters": ("a1",)}, "NAME=HOST:PORT"),
         ({"groups": ("a a1 a2",)}, "GROUP: NODE"),
         ({"groups": ("a: a1 a1",)}, "once"),
         ({"groups": ("a: a1", "a: a2")}, "once"),
@@ -114,9 +115,16 @@ def test_a_client_manager_needs_a_bus_in_common_with_every_group() -> None:
         check_client_manager(ON_TWO, "a1")
 
 
+def test_without_groups_the_voters_hold_one() -> None:
+    bare = replace(GOOD, groups=())
+    assert group_members(bare) == {"a": ("a1", "a2", "a3")}
+    other = replace(bare, voters=GOOD.voters[::-1])
+    assert essential_digest(other) == essential_digest(bare) == essential_digest(GOOD), "in whatever order"
+
+
 def test_a_bus_has_its_own_address_and_interface() -> None:
     replace(ON_TWO, bus_addresses=("red=239.1.1.1:1", "blue=239.1.1.4:1"))  # red ends at 239.1.1.3
-    chosen = named_buses(ON_TWO)
+    chosen = named_buses(replace(ON_TWO, listen="127.0.0.1:4570"))
     assert len({bus.address for bus in (*chosen.values(), *named_buses(GOOD).values())}) == 3
     assert {bus.interface for bus in chosen.values()} == {"127.0.0.1"}
     given = replace(

@@ -16,6 +16,7 @@ from angarium.node.places import (
     check_places,
     foreign_files,
     is_open_to_others,
+    located,
     missing_interfaces,
 )
 from angarium.store.durable import DurableStore
@@ -107,6 +108,23 @@ def test_an_address_of_another_machine_is_found_before_the_start() -> None:
     with pytest.raises(ConfigError, match="it is no address of this machine"):
         check_places(NodeConfig(NodeSettings(listen="203.0.113.7:4560")))
     check_places(NodeConfig(NodeSettings(listen="127.0.0.1:1")))
+
+
+@pytest.mark.parametrize(
+    ("name", "listen", "found"),
+    [
+        ("v1", "", "127.0.0.2:99"),  # as the voters' list has it
+        ("v2", "", "[::1]:98"),
+        ("other", "", "127.0.0.1:4570"),  # from where it reaches the first voter
+        ("v1", "127.0.0.3:97", "127.0.0.3:97"),
+    ],
+)
+def test_where_other_nodes_connect_need_not_be_said(name: str, listen: str, found: str) -> None:
+    cluster = ClusterSettings(
+        name="orders", secret="0123456789abcdef", listen=listen, voters=("v1=127.0.0.2:99", "v2=[::1]:98", "v3=h:1")
+    )
+    assert located(NodeConfig(NodeSettings(name=name), cluster=cluster)).cluster.listen == found
+    assert located(NodeConfig()) == NodeConfig(), "a broker that is alone"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from angarium.node.cluster.stores import open_stores
 from angarium.node.config import NodeConfig
 from angarium.node.event_log import EventLog, event_file
 from angarium.node.live_config import LiveConfig
-from angarium.node.places import check_places
+from angarium.node.places import check_places, located
 from angarium.node.running import finish, run_in_foreground, stop_on_signals
 
 _log = logging.getLogger("angarium")
@@ -27,6 +27,7 @@ def run_cluster_node(
     """Run until SIGINT or SIGTERM; the exit status. Raises AngariumError if the node cannot start."""
     if not config.cluster.name:
         raise ConfigError("cluster.name is empty: say which cluster this node belongs to, or start it with `up`")
+    config = located(config)
     check_places(config)
     return run_in_foreground(config, sources, partial(_serve, on_ready))
 

@@ -7,7 +7,8 @@
     voters = ["a1=10.0.0.1:4570", "a2=10.0.0.2:4570", "a3=10.0.0.3:4570"]
     groups = ["a: a1 a2 a3"]
 
-Name, secret, voters and groups are essential: a node that differs in them from the others refuses to start.
+Name, secret, voters and groups are essential: a node that differs in them from the others refuses to start. No more is
+needed than the first three: then the voters hold the copies of one group, and listen where `voters` has them.
 
 There is one bus, or several that are named; a node that none of them names is on all:
 
@@ -29,7 +30,8 @@ from angarium.core.groups.records import Limits
 
 _SECRET_CHARACTERS_MIN = 16
 VOTERS = (1, 3, 5)
-BUS_PORT = 4571
+LINK_PORT, BUS_PORT = 4570, 4571
+ONE_GROUP = "a"  # its name where none are named
 NAMED_GROUPS_MAX = 100  # that a node is in from its start on: each is a decision
 ONE_BUS = "bus"  # its name where none are named
 BUSES_MAX = 16  # each takes sockets and probes of its own, and as many for each replica group
@@ -42,15 +44,16 @@ class ClusterSettings:
     name: str = ""
     # Proves to other nodes that this one belongs to them, and keeps what they say private. The same on all nodes.
     secret: str = ""
-    # Where other nodes connect to this one.
-    listen: str = "127.0.0.1:4570"
+    # Where other nodes connect to this one. Empty: where `cluster.voters` has it; a node that is not among them: the
+    # address from which it reaches the first of them, port 4570.
+    listen: str = ""
     # The nodes that decide, from the first start on: one, three or five, each as NAME=HOST:PORT of its
     # `cluster.listen`.
     voters: tuple[str, ...] = ()
     # Nodes that are asked for the cluster besides those of `cluster.voters`, each as NAME=HOST:PORT: for when none of
     # those is there any more, after `cluster set-voters`.
     seeds: tuple[str, ...] = ()
-    # Replica groups and the nodes that hold a copy, each as GROUP: NODE NODE …
+    # Replica groups and the nodes that hold a copy, each as GROUP: NODE NODE … Empty: one, held by the voters.
     groups: tuple[str, ...] = ()
     # Whether clients connect to this node, at `node.listen`.
     client_manager: bool = True
@@ -82,9 +85,9 @@ class ClusterSettings:
         if len(self.secret) < _SECRET_CHARACTERS_MIN:
             yield f"cluster.secret has {len(self.secret)} characters: at least {_SECRET_CHARACTERS_MIN} characters"
         checks: tuple[Callable[[ClusterSettings], object], ...] = (
-            lambda it: node_address(it.listen, "cluster.listen"), _check_voters, seed_addresses, group_members,
-            _check_one_bus, _addresses_of_buses, _interfaces_of_buses, named_buses, _check_groups_on_buses,
-            _check_named_groups,
+            lambda it: it.listen and node_address(it.listen, "cluster.listen"), _check_voters, seed_addresses,
+            group_members, _check_one_bus, _addresses_of_buses, _interfaces_of_buses, named_buses,
+            _check_groups_on_buses, _check_named_groups,
         )  # fmt: skip
         for check in checks:
             try:
@@ -142,8 +145,8 @@ def group_members(settings: ClusterSettings) -> dict[str, tuple[str, ...]]:
         if not colon or not name.strip() or not nodes or len(set(nodes)) != len(nodes) or name.strip() in groups:
             raise ConfigError(f"cluster.groups {text!r}: use GROUP: NODE NODE …, each group and each node in it once")
         groups[name.strip()] = nodes
-    if not groups:
-        raise ConfigError("cluster.groups is empty: name at least one replica group and its nodes")
+    if not groups and (voters := voter_addresses(settings)):
+        return {ONE_GROUP: tuple(voters)}
     return groups
 
 
@@ -170,15 +173,16 @@ def named_buses(settings: ClusterSettings) -> dict[str, Bus]:
         address = settings.bus or f"{_chosen_group(settings.name)}:{BUS_PORT}"
         return {ONE_BUS: Bus(ONE_BUS, 0, *_multicast_address(address, "cluster.bus"), interface, ())}
     buses: dict[str, Bus] = {}
+    behind = len(settings.groups) or 1
     for number, name in enumerate(nodes):
         address = addresses.get(name) or f"{_chosen_group(settings.name, name)}:{BUS_PORT}"
         group, port = _multicast_address(address, "cluster.bus_addresses")
         bus = Bus(name, number, group, port, interfaces.get(name) or interface, nodes[name])
         for other in buses.values():
-            if _do_meet(bus, other, len(settings.groups)):
+            if _do_meet(bus, other, behind):
                 raise ConfigError(
                     f"buses {other.name!r} at {other.address} and {name!r} at {bus.address} meet: each has its address "
-                    f"and the {len(settings.groups)} behind it, one for each replica group; give them other ports, or "
+                    f"and the {behind} behind it, one for each replica group; give them other ports, or "
                     "set addresses further apart in cluster.bus_addresses"
                 )
         buses[name] = bus
