@@ -267,6 +267,13 @@ class SimDisk:
 
     def shut_down(self) -> None:
         """A clean stop: what waits is written first, if the disk takes it."""
+        self.finish()
+        self.store = self.store.reopen()
+        self.stream_files.crash()  # what it was not told to be synced nobody relies on
+        self._audience = None
+
+    def finish(self) -> None:
+        """What waits is written, if the disk takes it; whoever still reads the store may go on."""
         self._start += 1
         if self._group:
             self.store.sync()
@@ -279,10 +286,7 @@ class SimDisk:
                 except Unavailable:
                     break
                 self._synced(write.operations)
-        self.store = self.store.reopen()
-        self.stream_files.crash()  # what it was not told to be synced nobody relies on
         self._clear()
-        self._audience = None
 
     def fill(self, full: bool) -> None:
         self.store.full_reason = "no space left on device" if full else None

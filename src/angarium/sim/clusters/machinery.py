@@ -64,7 +64,7 @@ class NodeDisk:
             if not self._disk.is_idle:
                 await asyncio.sleep(_CLOSE_STEP_S)
         is_written, self._is_closed = self._disk.is_idle, True
-        self._disk.shut_down()
+        self._disk.finish()
         return is_written
 
 
