@@ -122,6 +122,19 @@ def test_a_stream_goes_along_with_its_dead_message(node: Node, tmp_path: Path) -
     assert received.read_bytes() == content
 
 
+def test_the_dead_message_queue_is_there_before_anything_has_died(tmp_path: Path) -> None:
+    node = Node(tmp_path / "data", free_port())
+    try:
+        found = said(node, "describe", "_DMQ")
+        assert (found["name"], found["kind"], found["messages"]) == ("_DMQ", "queue", 0)
+        assert "is always there" in assert_one_sentence(node.run("rm", "_DMQ"))
+        assert said(node, "purge", "_DMQ")["purged"] == 0
+        assert b"no message to show" in node.run("browse", "_DMQ").stderr
+        assert node.run("explain", "_DMQ").returncode == 0
+    finally:
+        node.stop()
+
+
 def test_nobody_sends_to_the_dead_message_queue(node: Node) -> None:
     assert "reserved" in assert_one_sentence(node.run("send", "_DMQ", "m"))
 

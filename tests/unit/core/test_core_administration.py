@@ -193,11 +193,29 @@ def test_removing_tells_everybody_and_leaves_nothing() -> None:
     assert world.request("destination.describe", name="q").code == "unknown-destination"
 
 
-def test_what_is_always_there_is_not_removed() -> None:
+def _of_the_dead_message_queue(world: World) -> list[tuple[str, str, Any]]:
+    """What is said of it, but for how it is called in the store."""
+    asked = ("describe", "remove", "purge", "browse", "explain")
+    replies = [world.request(f"destination.{command}", name="_DMQ") for command in asked]
+    replies.append(world.request("subscription.remove", name="_DMQ", subscription="s"))
+    return [(reply.code, reply.reason, reply.result) for reply in replies]
+
+
+def test_the_dead_message_queue_is_the_same_before_and_after_it_is_made() -> None:
     world = World()
+    before = _of_the_dead_message_queue(world)
+    assert [code for code, _, _ in before] == ["", "reserved-name", "", "", "", "unknown-subscription"]
+    assert before[2][2] == {"purged": 0}
+    assert world.disk.tables.get(Table.DESTINATION, {}) == {} and world.manager.destinations == {}
     world.locate("_DMQ")
+    assert _of_the_dead_message_queue(world) == before
     assert world.request("destination.remove", name="_DMQ").code == "reserved-name"
-    assert world.request("destination.describe", name="_DMQ").code == ""
+
+
+def test_the_dead_message_queue_is_given_a_limit_before_anything_has_died() -> None:
+    world = World()
+    assert world.request("destination.alter", name="_DMQ", messages_max=5).result["messages_max"] == 5
+    assert world.restarted().describe("_DMQ")["messages_max"] == 5
 
 
 def test_removing_is_answered_when_it_is_durable() -> None:

@@ -124,6 +124,10 @@ class Administration:
     def _alter(self, session: bytes, request: Request, now: float) -> list[Command]:
         destination = self._named(request)
         record = with_options(destination.record, request.arguments)
+        if destination.identity not in self._manager.destinations:  # the dead message queue, which is needed now
+            destination, operations = self._manager.created(record)
+            answer = done(session, request, describe(destination))
+            return [self._manager.write_creation(destination, operations, answer)]
         commands = destination.alter(record)
         self._manager.retainer.note(destination, now)
         answer = done(session, request, describe(destination))
@@ -234,7 +238,7 @@ class Administration:
 
     def _named(self, request: Request) -> Destination:
         name = text(request, "name")
-        destination = self._manager.find(name)
+        destination = self._manager.find(name) or self._manager.dead_message_queue_unused(name)
         if destination is None:
             raise Rejected("unknown-destination", f"there is no destination {name!r}")
         return destination

@@ -10,6 +10,7 @@ from dataclasses import replace
 import msgspec
 
 from angarium.core.destination.blocking import Blocking
+from angarium.core.destination.dead_message_queue import RECORD as DEAD_MESSAGE_QUEUE_RECORD
 from angarium.core.destination.dead_message_queue import DeadMessageQueue
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.directory import Directory
@@ -74,8 +75,15 @@ class Destinations:
         """As it is called here: a group's own dead message queue has no number."""
         return DEAD_MESSAGE_QUEUE if group_named(name) == self._number else name
 
-    def _add(self, identity: int, record: DestinationRecord) -> Destination:
-        state = DestinationState(
+    def dead_message_queue_unused(self, name: str) -> Destination | None:
+        """As it is before anything has died here: empty, and in no table. None if another destination is meant, or it
+        is there."""
+        if self._own_name(name) != DEAD_MESSAGE_QUEUE or self.find(name) is not None:
+            return None
+        return Destination(self._state(destination_id(self._number, 0), DEAD_MESSAGE_QUEUE_RECORD))
+
+    def _state(self, identity: int, record: DestinationRecord) -> DestinationState:
+        return DestinationState(
             identity,
             record,
             self.settings,
@@ -84,6 +92,9 @@ class Destinations:
             streams=self.streams,
             wall_ms_at_zero=self._wall_ms_at_zero,
         )
+
+    def _add(self, identity: int, record: DestinationRecord) -> Destination:
+        state = self._state(identity, record)
         state.bury = self._dead_message_queue.bury
         destination = Destination(state)
         state.note_expiring = lambda: self._sweeper.note(destination, self.now)
