@@ -63,6 +63,9 @@ def _check_dead(capfd: pytest.CaptureFixture[str], cluster: Cluster, names: dict
     assert {group["destination"] for group in listed} == set(names.values())
     assert json.loads(command(capfd, cluster, "describe", "_DMQ", "--json").out)["messages"] == 2
     assert len(command(capfd, cluster, "browse", "_DMQ").out.splitlines()) == 2
+    assert command(capfd, cluster, "alter", "_DMQ", "--messages-max", "99").code == 0
+    limits = [json.loads(command(capfd, cluster, "describe", name, "--json").out) for name in ("_DMQ.1", "_DMQ.2")]
+    assert [each["messages_max"] for each in limits] == [99, 99]
     received = command(capfd, cluster, "receive", "_DMQ", "--timeout", "0")
     assert (received.code, received.out.split()) == (0, ["dead", "dead"])
 

@@ -31,7 +31,7 @@ class Cluster:
 
     def _result(self, command: str, count: int, arguments: dict[str, Any]) -> dict[str, Any]:
         match command:
-            case "destination.describe":
+            case "destination.describe" | "destination.alter":
                 return {"name": "_DMQ", "kind": "queue", "messages": count, "bytes": 100 * count}
             case "destination.purge":
                 return {"purged": count}
@@ -56,6 +56,15 @@ def test_the_figures_are_those_of_all_groups() -> None:
         assert group.count == 8
 
     asyncio.run(look())
+
+
+def test_options_change_in_all_groups() -> None:
+    async def change() -> list[tuple[str, Any]]:
+        cluster = Cluster()
+        assert (await Administration(cluster).alter("_DMQ", messages_max=9)).messages == 8
+        return cluster.asked
+
+    assert asyncio.run(change()) == [("destination.alter", 1), ("destination.alter", 2)]
 
 
 def test_browsing_looks_into_all_groups() -> None:

@@ -75,7 +75,7 @@ class Administration:
 
     async def alter(self, name: str, **options: Any) -> Destination:
         """Other options count from now on; those that are not given stay."""
-        return await self._ask("destination.alter", {"name": name, **options}, Destination)
+        return combined(await self._of_all("destination.alter", name, Destination, **options))
 
     async def explain(self, name: str) -> Explanation:
         """Why messages are not being delivered; of several dead message queues, of the one that holds any."""
@@ -136,13 +136,13 @@ class Administration:
                 raise RemoteProtocolError("bad-reply", f"browsing {name!r} does not get past place {place}")
             place = page.next
 
-    async def _of_all(self, command: str, name: str, model: type[Model]) -> list[Model]:
+    async def _of_all(self, command: str, name: str, model: type[Model], **arguments: Any) -> list[Model]:
         """The answers of all that are meant by the name, at least one."""
         found: list[Model] = []
         refused: Rejected | None = None
         for part in await names_of(self._connection, name):
             try:
-                found.append(await self._ask(command, {"name": part}, model))
+                found.append(await self._ask(command, {"name": part, **arguments}, model))
             except Rejected as refusal:
                 if refusal.code != "unknown-destination":
                     raise
