@@ -242,6 +242,13 @@ def test_the_first_address_that_answers_is_used(node: Node) -> None:
         assert run("status", *addresses).returncode == 0
 
 
+def test_what_is_no_command_is_not_confirmed(node: Node) -> None:
+    refused = assert_one_sentence(node.run("send", "_ADMIN", "x"))
+    assert "a command is JSON" in refused and "angarium admin" in refused
+    done = node.run("send", "_ADMIN", '{"command": "node.status"}')
+    assert done.returncode == 0 and b"1 message confirmed" in done.stderr and b"angarium admin" in done.stderr
+
+
 def _complete(words: str, address: str) -> subprocess.CompletedProcess[bytes]:
     """As bash asks when the tab key is pressed after `words`."""
     word = str(len(words.split()) - 1)

@@ -13,6 +13,7 @@ from angarium.cli.failure import Failure
 from angarium.cli.properties import parse_properties
 from angarium.cli.sources import Source
 from angarium.cli.waiting import TOLD_AFTER_S, why_silent
+from angarium.core.names import ADMINISTRATION
 
 CONFIRM_S_MAX = 60.0
 LOOK_S = 0.25  # how often progress is looked at
@@ -105,6 +106,8 @@ def send(
     source.check()
     done = _send_all(broker, _Sent(to, destination, fields, timeout), source)
     _tell(as_json, {"destination": destination, "confirmed": done}, failure.plural(done, "message"))
+    if destination == ADMINISTRATION and fields["reply_to"] is None:
+        failure.say("what came of it nobody is told: 'angarium admin' shows it, or an answer goes to --reply-to")
     return 0
 
 

@@ -213,6 +213,18 @@ def test_what_is_no_command_is_answered_as_well() -> None:
     assert not client.failure
 
 
+def test_what_is_no_command_and_cannot_be_answered_is_refused() -> None:
+    node = Node()
+    client = node.connect_with_session()
+    identity = client.open_producer("_ADMIN")
+    bodies = [b'{"command": "node.status"}', b"x", b'{"command": "node.status"}']
+    client.send_with(frames.Publish(1), pack(identity, 1, 0, bodies))
+    refusal = client.last(frames.Refuse)
+    assert (refusal.first, refusal.last, refusal.code) == (2, 2, "bad-argument")
+    assert "a command is JSON" in refusal.reason and "angarium admin" in refusal.reason
+    assert len(node.asked) == 2 and client.last(frames.Confirm).sequence == 3
+
+
 @pytest.mark.parametrize("reply_to", ["_LOG", "_DMQ", "_ADMIN", "", 5, None, "-bad"])
 def test_no_answer_goes_where_its_sender_could_not_publish(reply_to: object) -> None:
     node = Node()

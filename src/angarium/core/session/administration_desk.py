@@ -7,7 +7,8 @@ node has taken the command, not that it was done: that says the answer.
     body      {"command": "node.status", "arguments": {}, "node": ""}         as JSON; only the command is needed
     answer    {"code": "", "reason": "", "result": {...}}                     with the command's correlation id
 
-A message without `reply_to` is done, and nobody is told how it went.
+A message without `reply_to` is done, and nobody is told how it went. If it is no command at all, it is refused: of that
+its sender would never hear otherwise.
 """
 from typing import Any
 
@@ -50,23 +51,24 @@ class AdministrationDesk:
         self._ids = ids
         self._askers: dict[int, _Asker] = {}  # by the number that the node is asked under
 
-    def taken(self, producer: int, batch: Batch, *, client: bytes) -> list[Command] | frames.Refuse:
+    def taken(self, producer: int, batch: Batch, *, client: bytes) -> tuple[list[frames.Refuse], list[Command]]:
+        """What is refused of it, and what is to be done."""
         if len(self._askers) + batch.count > COMMANDS_MAX:
             reason = f"{len(self._askers):,} commands are being done, the most is {COMMANDS_MAX:,}; wait for answers"
             first, last = batch.first_sequence, batch.last_sequence
-            return frames.Refuse(producer, first, last, "too-many-requests", reason)
-        return [self._asked(batch, index, client) for index in range(batch.count)]
-
-    def _asked(self, batch: Batch, index: int, client: bytes) -> AskNode:
-        number = counter_of(self._ids.next())
-        self._askers[number] = _asker(batch.headers_of(index))
-        arguments: dict[str, Any]
-        try:
-            message = _decode(batch.body(index))
-            arguments = {"command": message.command, "arguments": message.arguments, "node": message.node}
-        except MALFORMED as error:
-            arguments = {"unread": f"a command is JSON with 'command', 'arguments' and 'node': {error}"}
-        return AskNode(self._own.identity, frames.Request(number, RUN, arguments, client))
+            return [frames.Refuse(producer, first, last, "too-many-requests", reason)], []
+        refusals: list[frames.Refuse] = []
+        commands: list[Command] = []
+        for index in range(batch.count):
+            asker, arguments = _asker(batch.headers_of(index)), _arguments(batch.body(index))
+            if "unread" in arguments and not asker.reply_to:
+                sequence = batch.sequence(index)
+                refusals.append(frames.Refuse(producer, sequence, sequence, "bad-argument", arguments["unread"]))
+                continue
+            number = counter_of(self._ids.next())
+            self._askers[number] = asker
+            commands.append(AskNode(self._own.identity, frames.Request(number, RUN, arguments, client)))
+        return refusals, commands
 
     def bus_frame(self, frame: frames.Frame, *, now: float) -> list[Command]:
         """For the client manager's own session."""
@@ -80,6 +82,14 @@ class AdministrationDesk:
         if asker.correlation is not None:
             headers["correlation_id"] = asker.correlation
         return self._own.publish(PublishOwn(0, asker.reply_to, asker.kind, [OwnMessage(body, headers)]), now=now)
+
+
+def _arguments(body: bytes) -> dict[str, Any]:
+    try:
+        message = _decode(body)
+    except MALFORMED as error:
+        return {"unread": f"a command is JSON with 'command', 'arguments' and 'node': {error}; see 'angarium admin'"}
+    return {"command": message.command, "arguments": message.arguments, "node": message.node}
 
 
 def _asker(packed: bytes) -> _Asker:

@@ -154,10 +154,9 @@ class Session(Linking):
 
     def _administer(self, number: int, batch: Batch) -> list[Command]:
         assert self._desk is not None
-        taken = self._desk.taken(number, batch, client=self.client)
-        if isinstance(taken, frames.Refuse):
-            return [self._to_client(taken), self._to_client(frames.Confirm(number, batch.last_sequence))]
-        return [self._to_client(frames.Confirm(number, batch.last_sequence)), *taken]
+        refusals, commands = self._desk.taken(number, batch, client=self.client)
+        confirm = frames.Confirm(number, batch.last_sequence)
+        return [*map(self._to_client, refusals), self._to_client(confirm), *commands]
 
     def _commit(self, frame: frames.Commit, payload: bytes) -> list[Command]:
         """Look up where everything goes. What has ended meanwhile has no destination: whether that matters, only the
