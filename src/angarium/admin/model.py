@@ -87,7 +87,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     messages_out: int = 0
     blocked: str = ""
     rss_bytes: int = 0
-    listen: str = ""  # where clients connect, as configured
+    listen: str = ""  # where clients connect: angarium://HOST:PORT
     data: str = ""  # directory of the store
     damaged: int = 0
     unwritten_bytes: int = 0

@@ -103,6 +103,7 @@ class Broker:
             settings, identity.ids, node=self._name, incarnation=identity.incarnation, wall_ms_at_zero=at_zero_ms
         )
         self._incarnation = identity.incarnation
+        self._address = ""  # where clients connect, once they can
         self._bus = InProcessBus(self._from_bus, self._handled)
         self._listener = Listener(config.listener, frame_bytes_max=settings.frame_bytes_max, tell=self._from_client)
 
@@ -125,7 +126,8 @@ class Broker:
             recovered = f"{count} destinations, {replayed}"
         bound_host, bound_port = addresses[0]
         shown = f"[{bound_host}]" if ":" in bound_host else bound_host
-        return ReadyInfo(f"angarium://{shown}:{bound_port}", bound_host, self._config.node.data, self._name, recovered)
+        self._address = f"angarium://{shown}:{bound_port}"
+        return ReadyInfo(self._address, bound_host, self._config.node.data, self._name, recovered)
 
     async def stop(self, reason: str) -> bool:
         """Say goodbye, write what is queued, close the store. False if something unconfirmed was given up."""
@@ -328,7 +330,7 @@ class Broker:
             "incarnation": format_id(self._incarnation),
             "pid": os.getpid(),
             "uptime_s": round(self._loop.time() - self._started_at, 3),
-            "listen": self._config.node.listen,
+            "listen": self._address,
             "data": str(Path(self._config.node.data).resolve()),
             "connections": self._client_manager.connection_count,
             "sessions": self._client_manager.session_count,
