@@ -17,6 +17,7 @@ import dataclasses
 import difflib
 import json
 import math
+import re
 import tomllib
 import types
 import typing
@@ -45,6 +46,8 @@ _MAY_BE_ZERO = (
     "node.site", "destination.resume_grace_s", "disk.patience_s", "listener.output_bytes_low", "store.ballast_bytes",
     "stream.free_bytes_min", "destination.node_messages_max", "destination.node_bytes_max", "stream.unfinished_keep_s",
 )  # fmt: skip
+# One that a command line, and the settings of a cluster (NAME=HOST:PORT, GROUP: NODE NODE), can name as well.
+_NODE_NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ class NodeSettings:
         refuse(self._mistakes())
 
     def _mistakes(self) -> Iterator[str]:
+        if self.name and not _NODE_NAME.fullmatch(self.name):
+            yield f"node.name {self.name!r}: use letters, digits, '-', '_' and '.', up to 64, no '-' at the start"
         try:
             parse_address(self.listen)
         except ConfigError as error:

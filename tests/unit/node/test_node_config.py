@@ -56,9 +56,9 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
 ) -> None:
     path = written(tmp_path, '[node]\nname = "file"\nsite = 7\n' if in_file else "")
     environment = {"ANGARIUM_NODE__NAME": "environment"} if in_environment else {}
-    config = load_config(path, {"node.name": "command line" if in_overrides else None}, environment)
+    config = load_config(path, {"node.name": "command-line" if in_overrides else None}, environment)
     expected = (
-        "command line" if in_overrides else "environment" if in_environment else "file" if in_file else ""
+        "command-line" if in_overrides else "environment" if in_environment else "file" if in_file else ""
     )
     assert config.node.name == expected
     assert config.node.site == (7 if in_file else 0), "what others do not mention stays"
@@ -243,6 +243,13 @@ def test_a_wrong_environment_variable_is_named(name: str, text: str) -> None:
         load_config(None, {}, {name: text})
 
 
+@pytest.mark.parametrize("name", ["a b/c", "a=b", "a:b", "a,b", "-a", "a\n", "x" * 65])
+def test_a_node_has_a_name_that_a_cluster_could_call_it_by(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"node\.name .*use letters"):
+        load_config(None, {"node.name": name}, {})
+    assert load_config(None, {"node.name": "mm-1.site_2"}, {}).node.name == "mm-1.site_2"
+
+
 def test_a_wrong_override_is_named() -> None:
     with pytest.raises(ConfigError, match=r"command line: node\.site"):
         load_config(None, {"node.site": "x"})
@@ -309,12 +316,12 @@ def configs(draw: st.DrawFn) -> NodeConfig:
         "listen", "site", "log_level", "unwritten_bytes_max", "segment_bytes", "node_over_limit",
         "output_bytes_low", "output_bytes_high", "output_bytes_max", "heartbeat_s", "ack_within_s",
     }  # fmt: skip
-    alone = {"name"}  # of table cluster: with a name everything else of it has to make sense
+    named = {"node", "cluster"}  # not any text; and with a name of the cluster everything else has to make sense
     sections: dict[str, Any] = {}
     for section in dataclasses.fields(NodeConfig):
         default = getattr(NodeConfig(), section.name)
         hints = typing.get_type_hints(type(default))
-        kept = bound | alone if section.name == "cluster" else bound
+        kept = bound | {"name"} if section.name in named else bound
         chosen = {name: draw(_values(hint)) for name, hint in hints.items() if name not in kept}
         sections[section.name] = dataclasses.replace(default, **chosen)
     return NodeConfig(**sections)
@@ -338,7 +345,7 @@ def test_a_shown_configuration_names_every_setting() -> None:
 
 def test_a_shown_default_loads_back(tmp_path: Path) -> None:
     assert load_config(written(tmp_path, config_as_toml(NodeConfig())), {}) == NodeConfig()
-    odd = NodeConfig(node=NodeSettings(name='back\\slash "quoted" ä'), session=SessionSettings(heartbeat_s=1e-07))
+    odd = NodeConfig(node=NodeSettings(data='back\\slash "quoted" ä'), session=SessionSettings(heartbeat_s=1e-07))
     assert load_config(written(tmp_path, config_as_toml(odd)), {}) == odd
 
 
