@@ -112,6 +112,9 @@ def test_changes_are_done_when_the_command_ends(capfd: pytest.CaptureFixture[str
         assert done("drain", "a2").code == 0 and asyncio.run(cluster.primary_of("a")) != "a2"
         assert "in sync, drained" in done("status").out
         assert done("drain", "a9").code == 1
+        nothing = done("drain", "cm1")
+        assert nothing.code == 1 and "holds no copy of any replica group" in nothing.err
+        assert "here, drained" not in done("status").out
         removed = done("remove-copy", "a", "a2")
         assert removed.code == 0 and "2 of 2 copies in sync" in removed.err
         again = done("remove-copy", "a", "a2")

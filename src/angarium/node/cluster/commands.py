@@ -81,6 +81,12 @@ def _request(node: "ClusterNode", command: str, arguments: Arguments) -> Request
     epoch = configuration.epoch if configuration else 0
     match command:
         case "cluster.drain":
+            if not any(target in each.members for each in node.configurations.values()):
+                raise Rejected(
+                    "no-copy",
+                    f"node {target!r} holds no copy of any replica group: there is nothing to hand over; stop it, and "
+                    "its clients go to another client manager",
+                )
             return DrainSet(target, True)
         case "cluster.undrain":
             return DrainSet(target, False)
