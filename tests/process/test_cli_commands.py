@@ -92,12 +92,39 @@ def test_every_result_comes_as_json(node: Node) -> None:
     assert json.loads(node.run("rm", "told", "--json").stdout) == removed
 
 
-def test_browse_and_receive_describe_a_message_alike(node: Node) -> None:
-    node.run("send", "alike", "text", "--property", "region=EU")
+def test_browse_and_receive_describe_a_message_alike_with_all_that_was_sent(node: Node) -> None:
+    node.run("create", "alike", "--last-value")
+    sent = {
+        "correlation_id": "c1", "reply_to": "answers", "reply_to_kind": "topic", "type": "order", "group": "g1",
+        "group_sequence": 7, "deduplication_id": "d1", "last_value_key": "k1", "delivery_mode": "non-persistent",
+    }  # fmt: skip
+    given = [text for name, value in sent.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+    done = node.run("send", "alike", "text", "--property", "region=EU", "--deliver-at", "1000000000.5", *given)
+    assert done.returncode == 0, done.stderr
     browsed = json.loads(node.run("browse", "alike", "--json").stdout)
     received = json.loads(node.run("receive", "alike", "--count", "1", "--json").stdout)
     assert received.pop("redelivery_count") == 0
     assert browsed == received
+    assert {name: received[name] for name in sent} == sent
+    assert (received["due_ms"], received["properties"]) == (1_000_000_000_500, {"region": "EU"})
+    node.run("send", "alike", "plain", "--deliver-at", "2001-09-09T03:46:41+02:00", "--last-value-key", "k2")
+    plain = json.loads(node.run("receive", "alike", "--count", "1", "--json").stdout)
+    assert (plain["group"], plain["reply_to_kind"], plain["delivery_mode"]) == (None, None, "persistent")
+    assert plain["due_ms"] == 1_000_000_001_000
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        (("--deliver-at", "2026-11-17T08:00"), "a time with its zone"),
+        (("--deliver-at", "soon"), "a time with its zone"),
+        (("--deliver-at", "2000000000", "--delay", "1"), "give one of them"),
+        (("--group-sequence", "1"), "say which with --group"),
+        (("--reply-to-kind", "queue"), "that --reply-to names"),
+    ],
+)
+def test_fields_that_make_no_sense_are_refused_before_anything_is_sent(given: tuple[str, ...], part: str) -> None:
+    assert part in assert_one_sentence(run("send", "q", "m", *given), code=2)
 
 
 def test_status(node: Node) -> None:

@@ -1,10 +1,14 @@
 """Goal: whatever a body holds is shown as what it is, and an error keeps the lines that point at its place."""
 import inspect
+import json
+import re
 from typing import get_args
 
 import pytest
 
-from angarium.cli import destinations, failure
+import angarium
+from angarium.admin.model import BrowsedMessage
+from angarium.cli import dead, destinations, failure, sending
 from angarium.cli.receiving import body_as_json, printed_body
 from angarium.client.fields import encode_body
 
@@ -18,6 +22,20 @@ def test_values_are_shown_as_json_and_bytes_as_they_are() -> None:
     assert printed_body(b"\xc1", "map") == b"\xc1", "one that cannot be read"
     assert body_as_json(b"\xff", None) == {"body_base64": "/w=="}
     assert printed_body(b'{"a"', None) == b'{"a"'
+
+
+def test_whatever_may_be_said_with_a_message_can_be_said_on_the_command_line() -> None:
+    given = sending.fields_of(properties=["a=1"], reply_to="answers", reply_to_kind=sending.ReplyToKind.TOPIC)
+    assert set(given) == set(angarium.MessageFields.__annotations__)
+    assert given["reply_to"] == angarium.Topic("answers")
+
+
+def test_the_kind_of_a_reply_to_is_shown_in_words() -> None:
+    headers = {"reply_to": "answers", "reply_to_kind": 2, "dead_letter": {"reason": "rejected"}}
+    message = BrowsedMessage(position=0, id="ID:A", timestamp_ms=0, priority=4, expires_ms=0, headers=headers,
+                             properties={}, body=b"")  # fmt: skip
+    assert re.search(rb"header reply_to_kind +topic\n", dead.as_text(message))
+    assert json.loads(dead.as_json_line(message))["headers"] == {"reply_to": "answers", "reply_to_kind": "topic"}
 
 
 def test_an_error_keeps_the_lines_that_point_at_its_place(capsys: pytest.CaptureFixture[str]) -> None:

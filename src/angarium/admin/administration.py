@@ -185,9 +185,12 @@ def _open(batch: Batch, position: int) -> list[BrowsedMessage]:
     priorities = batch.priorities() or bytes([PRIORITY_DEFAULT]) * batch.count
     expiries = batch.expiries_ms()
     expiries_ms = expiries.tolist() if expiries is not None else [0] * batch.count
+    dues = batch.dues_ms()
+    dues_ms = dues.tolist() if dues is not None else [0] * batch.count
     columns = zip(
-        batch.bodies(), priorities, expiries_ms, batch.headers() or none, batch.properties() or none, strict=True
-    )
+        batch.bodies(), priorities, expiries_ms, dues_ms, batch.headers() or none, batch.properties() or none,
+        strict=True,
+    )  # fmt: skip
     return [
         BrowsedMessage(
             position=position + index,
@@ -195,11 +198,12 @@ def _open(batch: Batch, position: int) -> list[BrowsedMessage]:
             timestamp_ms=batch.timestamp_ms,
             priority=priority,
             expires_ms=expires_ms,
+            due_ms=due_ms or batch.timestamp_ms,
             headers=_map(headers),
             properties=_map(properties),
             body=body,
         )
-        for index, (body, priority, expires_ms, headers, properties) in enumerate(columns)
+        for index, (body, priority, expires_ms, due_ms, headers, properties) in enumerate(columns)
     ]
 
 

@@ -103,6 +103,7 @@ class BrowsedMessage(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_ms: int
     priority: int
     expires_ms: int  # 0: never
+    due_ms: int = 0  # not to be delivered before; without a delay, when it was sent
     headers: dict[str, Any]
     properties: dict[str, Any]
     body: bytes

@@ -8,7 +8,7 @@ import typer
 from angarium.admin.administration import Administration
 from angarium.admin.model import BrowsedMessage, Destination, NodeStatus
 from angarium.cli import destinations, failure, options, output, streams
-from angarium.cli.receiving import body_as_json, printed_body
+from angarium.cli.receiving import body_as_json, header_fields, printed_body
 from angarium.core.errors import Unavailable
 from angarium.core.patterns import NamePattern, is_glob
 from angarium.core.wire.frames import PatternSyntax
@@ -153,7 +153,7 @@ def _browsed_json(message: BrowsedMessage, destination: str) -> bytes:
     fields = msgspec.structs.asdict(message)
     headers = fields.pop("headers")
     body = body_as_json(fields.pop("body"), headers.get("content"))
-    described = {name: headers.get(name) for name in ("correlation_id", "reply_to", "type")}
+    described = header_fields(headers)
     described |= {name: headers[name] for name in ("dead_letter",) if name in headers}
     streamed = {"stream_bytes": size} if (size := _stream_bytes(message)) is not None else {}
     return output.json_line(fields | {"destination": destination} | described | body | streamed) + b"\n"

@@ -11,7 +11,7 @@ from angarium.admin.model import BrowsedMessage
 from angarium.cli import failure, options, output, streams
 from angarium.cli.blocks import with_block
 from angarium.cli.durations import parse_seconds
-from angarium.cli.receiving import body_as_json, printed_body
+from angarium.cli.receiving import body_as_json, kind_in_words, printed_body
 
 BODY_SHOWN_BYTES = 200
 
@@ -103,7 +103,7 @@ def show(
     async def pour(requests: options.Requests) -> int:
         shown = 0
         async for message in DeadMessages(requests).messages(which, count=count):
-            await streams.pour(_as_json(message) if as_json else _as_text(message))
+            await streams.pour(as_json_line(message) if as_json else as_text(message))
             shown += 1
         return shown
 
@@ -205,15 +205,22 @@ def _death(message: BrowsedMessage) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _as_json(message: BrowsedMessage) -> bytes:
+def _headers(message: BrowsedMessage) -> dict[str, Any]:
+    """The others, with words for what is a number on the wire."""
+    found = {name: value for name, value in message.headers.items() if name != "dead_letter"}
+    if "reply_to_kind" in found:
+        found["reply_to_kind"] = kind_in_words(found["reply_to_kind"])
+    return found
+
+
+def as_json_line(message: BrowsedMessage) -> bytes:
     fields = msgspec.structs.asdict(message)
     headers = fields.pop("headers")
     body = body_as_json(fields.pop("body"), headers.get("content"))
-    kept = {name: value for name, value in headers.items() if name != "dead_letter"}
-    return output.json_line(fields | {"dead_letter": _death(message), "headers": kept} | body) + b"\n"
+    return output.json_line(fields | {"dead_letter": _death(message), "headers": _headers(message)} | body) + b"\n"
 
 
-def _as_text(message: BrowsedMessage) -> bytes:
+def as_text(message: BrowsedMessage) -> bytes:
     death = _death(message)
     where = str(death.get("destination", "?"))
     if death.get("subscription"):
@@ -226,7 +233,7 @@ def _as_text(message: BrowsedMessage) -> bytes:
         ("expired at" if death.get("reason") == "expired" else "expires at", _expiry(int(death.get("expiry_ms", 0)))),
         ("deliveries", str(death.get("deliveries", 0))),
         ("priority", str(message.priority)),
-        *((f"header {name}", str(value)) for name, value in message.headers.items() if name != "dead_letter"),
+        *((f"header {name}", str(value)) for name, value in _headers(message).items()),
         *((f"property {name}", str(value)) for name, value in message.properties.items()),
         ("body", _body(printed_body(message.body, message.headers.get("content")))),
     ]

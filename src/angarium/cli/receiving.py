@@ -19,8 +19,7 @@ from angarium.admin.places import names_of
 from angarium.admin.timed import TimedRequests, whereabouts
 from angarium.cli import failure, files, options, output, streams, waiting
 from angarium.cli.merging import Merged
-from angarium.client.destination import name_of
-from angarium.client.fields import decode_body
+from angarium.client.fields import NON_PERSISTENT, PERSISTENT, decode_body
 from angarium.client.present import receive_present
 from angarium.core.ids import format_id
 from angarium.core.patterns import is_glob
@@ -28,6 +27,10 @@ from angarium.core.patterns import is_glob
 PREFETCH_MAX = 5_000
 TIMEOUT_S = 5.0
 SETTLED_S_MAX = 30.0
+HEADER_FIELDS = (
+    "correlation_id", "reply_to", "reply_to_kind", "type", "delivery_mode", "group", "group_sequence",
+    "deduplication_id", "last_value_key", "content",
+)  # fmt: skip
 POLL_S = 1.0  # how long one wait lasts; between two, the clock is looked at
 
 
@@ -304,20 +307,29 @@ def _as_json(message: angarium.Message) -> bytes:
         "timestamp_ms": message.timestamp_ms,
         "priority": message.priority,
         "expires_ms": message.expires_ms,
+        "due_ms": message.due_ms,
         "redelivery_count": message.redelivery_count,
     }
     try:
-        fields = {
-            "correlation_id": message.correlation_id,
-            "reply_to": name_of(message.reply_to) if message.reply_to is not None else None,
-            "type": message.type,
-            "properties": message.properties,
-            **files.death(message),
-        }
+        headers = message.delivery.headers(message.index)
+        fields = {**header_fields(headers), "properties": message.properties, **files.death(message)}
     except angarium.Rejected as refusal:  # one that nobody can read must not keep the others from coming
         fields = {"unreadable": str(refusal)}
     content = None if "unreadable" in fields else message.content
     return output.json_line(facts | fields | body_as_json(message.body, content))
+
+
+def header_fields(headers: dict[str, Any]) -> dict[str, Any]:
+    """What its sender has said with a message, by the names that the client has for it; None is what was not said."""
+    found = {name: headers.get(name) for name in HEADER_FIELDS}
+    found["delivery_mode"] = "non-persistent" if headers.get("delivery_mode") == NON_PERSISTENT else PERSISTENT
+    found["reply_to_kind"] = kind_in_words(headers.get("reply_to_kind"))
+    return found
+
+
+def kind_in_words(kind: object) -> str | None:
+    """Of a destination, which on the wire is a number; None if its sender did not say."""
+    return {1: "queue", 2: "topic"}.get(kind) if isinstance(kind, int) else None
 
 
 def _values(body: bytes, content: object) -> Any:

@@ -1,6 +1,8 @@
 """`angarium send`: one body, a file, or each line of standard input, confirmed before the command ends."""
 import asyncio
+import enum
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +21,17 @@ CONFIRM_S_MAX = 60.0
 LOOK_S = 0.25  # how often progress is looked at
 
 
-def _fields(
+class DeliveryMode(enum.StrEnum):
+    PERSISTENT = "persistent"
+    NON_PERSISTENT = "non-persistent"
+
+
+class ReplyToKind(enum.StrEnum):
+    QUEUE = "queue"
+    TOPIC = "topic"
+
+
+def fields_of(
     properties: Annotated[
         list[str], typer.Option("--property", "-p", metavar="KEY=VALUE", help="May be repeated. KEY:=JSON is exact.")
     ] = [],  # noqa: B006
@@ -28,8 +40,16 @@ def _fields(
     delay: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0, help="Is not delivered before so long after now.")
     ] = None,
+    deliver_at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="... before this moment: 2026-11-17T08:00+01:00, or seconds since 1970."),
+    ] = None,
+    delivery_mode: Annotated[DeliveryMode, typer.Option(help="The header JMSDeliveryMode.")] = DeliveryMode.PERSISTENT,
     group: Annotated[
         str | None, typer.Option(metavar="NAME", help="Message group: all of one go to the same consumer.")
+    ] = None,
+    group_sequence: Annotated[
+        int | None, typer.Option(min=-(1 << 31), max=(1 << 31) - 1, metavar="N", help="Its number within --group.")
     ] = None,
     deduplication_id: Annotated[
         str | None, typer.Option(metavar="ID", help="A second message with this id is dropped, for some time.")
@@ -39,19 +59,52 @@ def _fields(
     ] = None,
     correlation_id: Annotated[str | None, typer.Option(metavar="ID", help="What it answers, or belongs to.")] = None,
     reply_to: Annotated[str | None, typer.Option(metavar="NAME", help="Where an answer is expected.")] = None,
+    reply_to_kind: Annotated[
+        ReplyToKind | None, typer.Option(help="What --reply-to is; without it, whatever has the name.")
+    ] = None,
     message_type: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="The header JMSType.")] = None,
 ) -> dict[str, Any]:
     """What a message has besides its body, as the client calls it."""
     options.check_seconds("--ttl", ttl)
     options.check_seconds("--delay", delay)
+    if delay is not None and deliver_at is not None:
+        raise Failure("--delay and --deliver-at both say when to deliver; give one of them", failure.EXIT_USAGE)
+    if group_sequence is not None and group is None:
+        raise Failure("--group-sequence is a number within a group: say which with --group", failure.EXIT_USAGE)
     return {
         "properties": parse_properties(properties) or None, "priority": priority, "ttl_s": ttl, "delay_s": delay,
-        "group": group, "deduplication_id": deduplication_id, "last_value_key": last_value_key,
-        "correlation_id": correlation_id, "reply_to": reply_to, "type": message_type,
+        "deliver_at": _moment(deliver_at), "delivery_mode": delivery_mode.value, "group": group,
+        "group_sequence": group_sequence, "deduplication_id": deduplication_id, "last_value_key": last_value_key,
+        "correlation_id": correlation_id, "reply_to": _reply_to(reply_to, reply_to_kind), "type": message_type,
     }  # fmt: skip
 
 
-@with_block("fields", _fields)
+def _moment(text: str | None) -> datetime | float | None:
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        reason = f"--deliver-at {text!r}: use a time with its zone, as in 2026-11-17T08:00+01:00, or seconds since 1970"
+        raise Failure(reason, failure.EXIT_USAGE)
+    return found
+
+
+def _reply_to(name: str | None, kind: ReplyToKind | None) -> angarium.Queue | angarium.Topic | str | None:
+    if kind is None:
+        return name
+    if name is None:
+        raise Failure("--reply-to-kind is of the destination that --reply-to names", failure.EXIT_USAGE)
+    return angarium.Queue(name) if kind is ReplyToKind.QUEUE else angarium.Topic(name)
+
+
+@with_block("fields", fields_of)
 def send(
     destination: options.Destination,
     body: Annotated[str | None, typer.Argument(help="The message.", metavar="BODY")] = None,
