@@ -137,6 +137,10 @@ def test_status(node: Node) -> None:
     assert not re.search(r"\d{5}", text.partition("store")[2]), "figures are for people"
 
 
+def test_an_unknown_setting_is_an_error_and_no_empty_table(node: Node) -> None:
+    assert "foo" in assert_one_sentence(node.run("config", "get", "foo"))
+
+
 def test_bench_measures_and_tidies_up(node: Node) -> None:
     found = json.loads(node.run("bench", "--count", "2000", "--size", "100", "--json").stdout)
     assert (found["count"], found["body_bytes"]) == (2_000, 100)

@@ -31,8 +31,7 @@ def get(
     )
     if as_json:
         output.write_json(composite)
-    else:
-        rows = _rows(composite)
+    elif rows := _rows(composite):  # none if all have refused, which is told below
         output.write_table(("KEY", "VALUE", "FROM", "NODES"), rows, left=(0, 1, 2, 3))
     return tell_incomplete(composite)
 

@@ -3,6 +3,7 @@
 Standard output carries only what was asked for, so that it can be piped. Progress appears when a person watches
 standard error and the work has lasted `PROGRESS_AFTER_S`.
 """
+import io
 import os
 import sys
 import time
@@ -54,9 +55,12 @@ def write_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: S
         table.add_column(name, justify="left" if number in left else "right", overflow="fold")
     for row in rows:
         table.add_row(*map(plain, row))
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console = Console(width=PIPE_COLUMNS, highlight=False, markup=False, emoji=False)
+    is_terminal = Console().is_terminal
+    # Into memory: what rich itself writes to standard output, even nothing, may fail without saying where.
+    console = Console(
+        file=io.StringIO(), force_terminal=is_terminal, width=None if is_terminal else PIPE_COLUMNS,
+        highlight=False, markup=False, emoji=False,
+    )  # fmt: skip
     with console.capture() as capture:
         console.print(table)
     lines = (line.rstrip() for line in capture.get().splitlines())
