@@ -295,3 +295,12 @@ def test_names_are_completed_from_the_broker(node: Node) -> None:
     assert _complete("angarium topic tail completed.", node.address).stdout.split() == [b"completed.three"]
     nobody = _complete("angarium browse completed.", f"127.0.0.1:{free_port()}")
     assert (nobody.stdout.strip(), nobody.stderr) == (b"", b"")
+
+
+def test_commands_and_settings_are_completed_from_the_broker(node: Node) -> None:
+    assert b"node.status" in _complete("angarium admin node.s", node.address).stdout.split()
+    for command in ("get", "set", "unset"):
+        offered = _complete(f"angarium config {command} destination.resume_g", node.address)
+        assert offered.stdout.split() == [b"destination.resume_grace_s"], command
+    alone = _complete("angarium cluster drain n", node.address)
+    assert (alone.stdout.strip(), alone.stderr) == (b"", b""), "it is in no cluster"

@@ -13,6 +13,7 @@ import angarium
 from angarium.admin.timed import REQUEST_S_MAX
 from angarium.cli import failure
 from angarium.cli.commands import app
+from tests.process.cli_node import run
 from tests.process.cluster_processes import Cluster, running_cluster
 
 WAITING = "has no primary: it waits for b1, which alone has all that was confirmed; start it"
@@ -100,12 +101,26 @@ def _check_status(done: Done, cluster: Cluster) -> None:
     assert cluster.addresses[0] in rows["cm1"]
 
 
+def _check_completion(cluster: Cluster) -> None:
+    """Of what only a cluster has."""
+    for words, offered in (
+        ("cluster drain a", b"a1 a2 a3"), ("cluster move-primary ", b"a"), ("cluster move-primary a cm", b"cm1"),
+        ("cluster set-voters a1 a3", b"a3"), ("admin node.status --node c", b"cm1"),
+    ):  # fmt: skip
+        asked = f"angarium {words}"
+        word = str(len(asked.split(" ")) - 1)
+        found = run(_ANGARIUM_COMPLETE="complete_bash", COMP_WORDS=asked, COMP_CWORD=word,
+                    ANGARIUM_ADDRESS=cluster.addresses[0])  # fmt: skip
+        assert found.stdout.split() == offered.split(), words
+
+
 def test_changes_are_done_when_the_command_ends(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with running_cluster(tmp_path, client_managers=1, copies=3) as cluster:
 
         def done(*arguments: str) -> Done:
             return command(capfd, cluster, "cluster", *arguments)
 
+        _check_completion(cluster)
         moved = done("move-primary", "a", "a2")
         assert moved.code == 0 and "node a2 is primary of group 'a'" in moved.err
         assert asyncio.run(cluster.primary_of("a")) == "a2"

@@ -9,11 +9,21 @@ from angarium.cli import failure, options, output
 from angarium.cli.properties import guess
 from angarium.core.malformed import MALFORMED
 
-Node = Annotated[str, typer.Option("--node", metavar="NAME", help="Only this node, not all of them.")]
+Node = Annotated[
+    str,
+    typer.Option(
+        "--node", metavar="NAME", help="Only this node, not all of them.", autocompletion=options.complete_node
+    ),
+]
 
 
 def admin(
-    command: Annotated[str, typer.Argument(metavar="COMMAND", help="As --list shows it.", show_default=False)] = "",
+    command: Annotated[
+        str,
+        typer.Argument(
+            metavar="COMMAND", help="As --list shows it.", show_default=False, autocompletion=options.complete_command
+        ),
+    ] = "",
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Its arguments; KEY:=JSON for any value.")
     ] = None,

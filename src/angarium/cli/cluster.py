@@ -27,8 +27,16 @@ BasePort = Annotated[
     int, typer.Option("--base-port", metavar="PORT", min=1_024, max=60_000, help="The first port that is used.")
 ]
 Result = TypeVar("Result")
-GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of a replica group.", show_default=False)]
-NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name of a node.", show_default=False)]
+GroupName = Annotated[
+    str,
+    typer.Argument(
+        metavar="GROUP", help="Name of a replica group.", show_default=False, autocompletion=options.complete_group
+    ),
+]
+NodeName = Annotated[
+    str,
+    typer.Argument(metavar="NODE", help="Name of a node.", show_default=False, autocompletion=options.complete_node),
+]
 
 
 def node(config: Config) -> int:

@@ -98,7 +98,10 @@ def remove_copy(
 
 
 def set_voters(
-    nodes: Annotated[list[str], typer.Argument(metavar="NODE", help="One, three or five nodes.")],
+    nodes: Annotated[
+        list[str],
+        typer.Argument(metavar="NODE", help="One, three or five nodes.", autocompletion=options.complete_node),
+    ],
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
     timeout: Timeout = 60.0,

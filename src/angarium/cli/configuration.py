@@ -7,12 +7,22 @@ from angarium.admin.commands import Changed, Commands, Composite
 from angarium.cli import failure, options, output
 from angarium.cli.admin import Node, tell_incomplete
 
-Key = Annotated[str, typer.Argument(metavar="KEY", help="As destination.resume_grace_s.", show_default=False)]
+Key = Annotated[
+    str,
+    typer.Argument(
+        metavar="KEY", help="As destination.resume_grace_s.", show_default=False,
+        autocompletion=options.complete_setting,
+    ),
+]
 
 
 def get(
     key: Annotated[
-        str, typer.Argument(metavar="KEY", help="Only this one, or all of a table.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="KEY", help="Only this one, or all of a table.", show_default=False,
+            autocompletion=options.complete_setting,
+        ),
     ] = "",
     everything: Annotated[
         bool, typer.Option("--all", help="Also those that are read at the start only; else only those that can be set.")

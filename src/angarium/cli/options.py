@@ -11,6 +11,9 @@ import typer
 
 import angarium
 from angarium.admin.administration import Administration
+from angarium.admin.cluster import Cluster
+from angarium.admin.commands import Commands
+from angarium.admin.places import replica_groups
 from angarium.admin.timed import TimedRequests
 from angarium.cli import failure
 from angarium.client.blocking_loop import new_loop
@@ -31,18 +34,59 @@ def complete_topic(incomplete: str) -> list[str]:
     return _complete(incomplete, "topic")
 
 
+def complete_command(incomplete: str) -> list[str]:
+    """Commands of `admin`."""
+
+    async def names(connection: angarium.Connection) -> list[str]:
+        return [command.name for command in await Commands(connection).all()]
+
+    return _offered(incomplete, names)
+
+
+def complete_setting(incomplete: str) -> list[str]:
+    """Keys that can be changed while brokers run."""
+
+    async def keys(connection: angarium.Connection) -> list[str]:
+        found = await Commands(connection).run("config.get", {"acquirable": True})
+        told = [each["key"] for reply in found.replies for each in (reply.result or {}).get("values", [])]
+        return list(dict.fromkeys(told))
+
+    return _offered(incomplete, keys)
+
+
+def complete_node(incomplete: str) -> list[str]:
+    async def names(connection: angarium.Connection) -> list[str]:
+        return [node.name for node in (await Cluster(connection).status()).nodes]
+
+    return _offered(incomplete, names)
+
+
+def complete_group(incomplete: str) -> list[str]:
+    async def names(connection: angarium.Connection) -> list[str]:
+        return list(await replica_groups(connection))
+
+    return _offered(incomplete, names)
+
+
 def _complete(incomplete: str, kind: str) -> list[str]:
+    async def names(connection: angarium.Connection) -> list[str]:
+        found = await Administration(connection).destinations(prefix=incomplete, count=COMPLETION_COUNT_MAX)
+        return [each.name for each in found if not kind or each.kind == kind]
+
+    return _offered(incomplete, names)
+
+
+def _offered(incomplete: str, names_at: Callable[[angarium.Connection], Awaitable[list[str]]]) -> list[str]:
     async def names() -> list[str]:
         addresses = split_addresses([os.environ.get("ANGARIUM_ADDRESS", ADDRESS_DEFAULT)])
         async with angarium.connect(addresses, connect_timeout_s=COMPLETION_S_MAX) as connection:
-            found = await Administration(connection).destinations(prefix=incomplete, count=COMPLETION_COUNT_MAX)
-            return [each.name for each in found if not kind or each.kind == kind]
+            return await names_at(connection)
 
     try:
         found = asyncio.run(asyncio.wait_for(names(), COMPLETION_S_MAX))
     except (angarium.AngariumError, OSError, TimeoutError):
         return []
-    return [name for name in found if name.startswith(incomplete)]
+    return [name for name in found if name.startswith(incomplete)][:COMPLETION_COUNT_MAX]
 
 
 Address = Annotated[
