@@ -136,10 +136,13 @@ class GroupsWorld:
         return self.latest().groups
 
     def may_lose_disk(self, node: SimNode) -> bool:
-        """All other voters run and have caught up, so that they are enough; and a single voter has nobody else."""
-        voters = self.latest().voters
-        others = [self.nodes[voter.node] for voter in voters if voter.node != node.name]
-        return len(voters) > 2 and all(other.is_alive and not other.is_paused for other in others)
+        """All other voters run and have caught up, so that they are enough; and a single voter has nobody else. Those
+        count who vote by somebody's log: a change is in force before it is decided."""
+        rafts = [other.machine.raft for other in self.nodes.values() if other.machine is not None]
+        sets = [self.latest().voters, *(raft.log.voters for raft in rafts if raft is not None)]
+        others = {voter.node for voters in sets for voter in voters if voter.node != node.name}
+        is_enough = all(self.nodes[name].is_alive and not self.nodes[name].is_paused for name in others)
+        return is_enough and min(map(len, sets)) > 2
 
     def _work(self) -> None:
         for node in self.nodes.values():
