@@ -19,6 +19,7 @@ from tests.simulation.test_cluster import SMALL, TWO_GROUPS
 CHUNK = 5
 SEEDS = 30
 FOUND = (6183,)  # a disk so slow that what was staged was dropped before it could be committed, again and again
+CLUSTERS_FOUND = (802100,)  # a copy of a moved destination that was given up for another one: the audit took both
 KINDS_TOGETHER = (
     ("kill-primary",), ("move-primary", "client-crash"), ("power-cut-of-all", "cut-client"),
     ("kill-at-a-sync", "pause"),  # a primary that stood still delivered before it heard of its successor
@@ -44,6 +45,11 @@ def test_every_promise_is_kept(seeds: Sequence[int]) -> None:
 def test_every_promise_is_kept_in_a_cluster(faults: Sequence[str]) -> None:
     """Of two groups, so that a batch is committed in both."""
     assert not said([run_seed(3, lambda seed: cluster_world(seed, *faults, shape=TWO_GROUPS))])
+
+
+@pytest.mark.parametrize("seed", CLUSTERS_FOUND)
+def test_every_promise_is_kept_in_what_was_found(seed: int) -> None:
+    assert not said([run_seed(seed, ClusterStagingWorld)])
 
 
 def test_the_runs_are_worth_it() -> None:

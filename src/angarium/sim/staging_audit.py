@@ -198,7 +198,10 @@ class StagingAudit:
 
     def _deleted(self, operation: DeleteRange) -> list[tuple[Attempt, list[int]]]:
         if len(operation.low) == len(operation.high) == 8:  # all of a destination, which may have been moved
-            name = self._names.get(int.from_bytes(operation.low, "big"), "?")
+            whose = int.from_bytes(operation.low, "big")
+            if self._arriving.pop(whose, None) is not None:
+                return []  # a copy that is given up, perhaps for another one
+            name = self._names.get(whose, "?")
             for identity in [identity for identity, found in self._arriving.items() if found == name]:
                 self._move_keys(name, identity)
         found = [key for key in self._keys if operation.low <= key < operation.high]
