@@ -159,6 +159,22 @@ def tell_written_before_all_have_acknowledged(patch: pytest.MonkeyPatch) -> None
     patch.setattr(Peers, "reached", mutant)
 
 
+def tell_written_before_it_is_ordered(patch: pytest.MonkeyPatch) -> None:
+    """And not again when it is."""
+    ask, commit = Primary.ask, Primary._commit
+
+    def mutant(self: Primary, writes: Any, *, now: float) -> Any:
+        writes = list(writes)
+        told = [r.Written([write.token for write in writes])] if writes else []
+        return [*told, *ask(self, writes, now=now)]
+
+    def silent(self: Primary) -> Any:
+        return [command for command in commit(self) if not isinstance(command, r.Written)]
+
+    patch.setattr(Primary, "ask", mutant)
+    patch.setattr(Primary, "_commit", silent)
+
+
 def go_on_without_the_late(patch: pytest.MonkeyPatch) -> None:
     required = Peers.required
 
@@ -320,6 +336,7 @@ MUTATIONS: dict[Plant, int] = {  # with a seed that is known to catch it: looked
     be_primary_again_after_a_restart: 11,
     overlook_divergence: 31,
     tell_written_before_all_have_acknowledged: 0,
+    tell_written_before_it_is_ordered: 0,
     go_on_without_the_late: 7,
     do_not_wait_for_one_that_joins: 246,
     admit_one_that_is_behind: 12,
