@@ -216,6 +216,42 @@ def test_a_client_manager_without_room_goes_on(tmp_path: Path) -> None:
         _run(cluster, faults)
 
 
+def test_a_leader_without_room_does_not_keep_others_from_deciding(tmp_path: Path) -> None:
+    """Whether it writes decisions where it has room already, or another one leads: a primary is replaced."""
+    with _small_disk_of(tmp_path, "a3") as cluster:
+        filler = tmp_path / "cluster" / "a3" / "filler"
+
+        async def faults(traffic: Traffic) -> None:
+            await traffic.more_confirmed(500)
+            await _make_leader(cluster, "a3")
+            if await cluster.primary_of("a") == "a3":
+                await _make_primary(cluster, "a1")
+            await cluster.until_in_sync("a", 3)
+            _fill(filler)
+            primary = await cluster.primary_of("a")
+            cluster.kill(primary)
+            traffic.note_fault()
+            await _until_primary(cluster, lambda name: name not in ("", "None", primary))
+            filler.unlink()
+            cluster.start(primary)
+            await traffic.everybody_goes_on(1_000)
+            await cluster.until_in_sync("a", 3)
+            traffic.note_fault()
+
+        _run(cluster, faults)
+
+
+async def _make_leader(cluster: Cluster, name: str) -> None:
+    """Whoever leads before it stands still, until somebody else does."""
+    deadline = time.monotonic() + WAIT_S
+    while (leader := str((await cluster.status())["leader"])) != name:
+        assert time.monotonic() < deadline, f"{leader} leads"
+        cluster.signal(leader, signal.SIGSTOP)
+        await asyncio.sleep(PAUSE_S)
+        cluster.signal(leader, signal.SIGCONT)
+        await cluster.until_in_sync("a", 3)
+
+
 def _fill(path: Path) -> None:
     """All that there is."""
     with path.open("wb") as file:
