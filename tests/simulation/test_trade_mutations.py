@@ -166,7 +166,7 @@ def what_is_due_soon_is_due(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_waits_is_forgotten_on_restart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Delays, "restore", lambda self, count, wall_ms: None)
+    patch.setattr(Delays, "restore", lambda self, *found: None)
 
 
 def what_is_not_durable_is_looked_for_and_forgotten(patch: pytest.MonkeyPatch) -> None:
