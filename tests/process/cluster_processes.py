@@ -79,14 +79,17 @@ class Cluster:
         raise AssertionError(f"{destination!r} is nowhere")
 
     async def _names_in(self, connection: angarium.Connection, group: int) -> list[str]:
-        """A cluster that has just started may change its primaries meanwhile."""
+        return [described["name"] for described in await self.asked(connection, "destination.list", group=group)]
+
+    async def asked(self, connection: angarium.Connection, command: str, **arguments: object) -> Any:
+        """The result of what may be asked twice: a cluster that has just started may change its primaries meanwhile."""
         deadline = time.monotonic() + WAIT_S
         while True:
             try:
-                listed = (await connection.request("destination.list", {"group": group})).result
-                return [described["name"] for described in listed]
-            except angarium.Unavailable:
-                assert time.monotonic() < deadline, f"group {group} does not answer"
+                return (await connection.request(command, arguments)).result
+            except angarium.Unavailable as error:
+                assert time.monotonic() < deadline, f"{command}: {error}"
+                await asyncio.sleep(0.05)
 
     async def until_in_sync(self, group: str, count: int) -> None:
         deadline = time.monotonic() + WAIT_S

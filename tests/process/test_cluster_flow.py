@@ -37,7 +37,7 @@ async def _in_both_groups(cluster: Cluster, prefix: str, kind: str, **options: o
             if len(names) == 2:
                 break
             name = f"{prefix}.{number}"
-            await connection.request("destination.create", {"name": name, "kind": kind, **options})
+            await cluster.asked(connection, "destination.create", name=name, kind=kind, **options)
             names.setdefault(await cluster.group_of(name), name)
     assert len(names) == 2, names
     return names

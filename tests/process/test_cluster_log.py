@@ -18,7 +18,7 @@ def test_a_log_is_read_while_its_primary_is_paused_and_after_it_is_replaced(tmp_
     async def scenario() -> None:
         sent = [b"%d" % number for number in range(COUNT)]
         async with angarium.connect(cluster.addresses) as connection, connection.session() as session:
-            await connection.request("destination.create", {"name": "q", "kind": "queue", "retain_s": 3_600})
+            await cluster.asked(connection, "destination.create", name="q", kind="queue", retain_s=3_600)
             for body in sent:
                 session.send("q", body)
             await session.flush()

@@ -24,7 +24,7 @@ async def _two_queues(cluster: Cluster, connection: angarium.Connection) -> tupl
     names: dict[str, str] = {}
     for number in range(20):
         name = f"queue.{number}"
-        await connection.request("destination.create", {"name": name, "kind": "queue"})
+        await cluster.asked(connection, "destination.create", name=name, kind="queue")
         names.setdefault(await cluster.group_of(name), name)
         if len(names) == 2:
             return names["a"], names["b"]
@@ -63,15 +63,15 @@ def test_both_primaries_are_killed_under_transactions(tmp_path: Path) -> None:
                         cluster.start(primary)
                         await cluster.until_in_sync(group, 2)
                     await asyncio.wait_for(moving, 2 * WAIT_S)
-                await _assert_moved(connection, source, target)
+                await _assert_moved(cluster, connection, source, target)
 
         asyncio.run(run())
 
 
-async def _assert_moved(connection: angarium.Connection, source: str, target: str) -> None:
+async def _assert_moved(cluster: Cluster, connection: angarium.Connection, source: str, target: str) -> None:
     found = [message.body for message in await left(connection, target)]
     assert sorted(found, key=int) == [b"%d" % n for n in range(_MESSAGES)]
-    described = (await connection.request("destination.describe", {"name": source})).result
+    described = await cluster.asked(connection, "destination.describe", name=source)
     assert (described["messages"], described["in_flight"]) == (0, 0)
 
 
@@ -94,7 +94,7 @@ def test_client_managers_are_killed_under_transactions(tmp_path: Path) -> None:
                         cluster.start(name)
                         await cluster.until_ready(name)
                     await asyncio.wait_for(moving, 2 * WAIT_S)
-                await _assert_moved(connection, source, target)
+                await _assert_moved(cluster, connection, source, target)
 
         asyncio.run(run())
 
@@ -119,12 +119,12 @@ def test_who_is_in_doubt_finds_out_though_nobody_comes_back(tmp_path: Path) -> N
                     await asyncio.sleep(0.2)  # its producer is open
                     cluster.signal(decider, signal.SIGSTOP)
                     commit = asyncio.create_task(session.commit())
-                    await _until_locked(connection, source, is_locked=True)
+                    await _until_locked(cluster, connection, source, is_locked=True)
                     cluster.kill("cm1")
                     with pytest.raises(angarium.AngariumError):
                         await asyncio.wait_for(commit, WAIT_S)
                 cluster.signal(decider, signal.SIGCONT)
-                await _until_locked(connection, source, is_locked=False)
+                await _until_locked(cluster, connection, source, is_locked=False)
                 moved = [message.body for message in await left(connection, target)]
                 stayed = [message.body for message in await left(connection, source)]
                 assert sorted(moved + stayed, key=int) == [b"%d" % n for n in range(_MESSAGES)]
@@ -133,10 +133,12 @@ def test_who_is_in_doubt_finds_out_though_nobody_comes_back(tmp_path: Path) -> N
         asyncio.run(run())
 
 
-async def _until_locked(connection: angarium.Connection, name: str, *, is_locked: bool) -> None:
+async def _until_locked(
+    cluster: Cluster, connection: angarium.Connection, name: str, *, is_locked: bool
+) -> None:
     async with asyncio.timeout(WAIT_S):
         while True:
-            described = (await connection.request("destination.describe", {"name": name})).result
+            described = await cluster.asked(connection, "destination.describe", name=name)
             if bool(described["locked"]) == is_locked:
                 return
             await asyncio.sleep(0.02)
