@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
+# Tests, demonstration and benchmarks start hundreds of processes: each would compile all of the source anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help up test soak demo bench simulate lint unit spark spark-standalone
 
 help:            ## what can be made
@@ -41,7 +44,7 @@ $(VENV)/nft: $(VENV)/runtime
 	@touch $@
 
 unit: $(VENV)/dev $(VENV)/nft     ## every test but Spark's: units, store, simulation and processes
-	$(BIN)/pytest -n auto --dist worksteal --ignore tests/spark
+	$(BIN)/pytest -n auto --dist worksteal -m 'not soak' --ignore tests/spark
 
 # Spark needs Java; where it cannot be had these tests are skipped, and say why.
 $(VENV)/java: $(VENV)/runtime
@@ -59,7 +62,9 @@ spark-standalone: $(VENV)/dev $(VENV)/java ## the same tests of source and sink,
 soak: $(VENV)/dev $(VENV)/java    ## the long tests: Spark's processes killed at every stage of a write, the whole demonstration
 	$(BIN)/pytest -m soak tests
 
-test: lint unit spark ## everything that must hold and takes minutes only, on a fresh machine
+# Spark's tests come one after the other, in one of the processes; others fill the time in which they wait.
+test: lint $(VENV)/nft $(VENV)/java ## everything that must hold and takes minutes only, on a fresh machine
+	$(BIN)/pytest -n auto --dist loadscope -m 'not soak'
 
 $(VENV)/spark: $(VENV)/runtime
 	$(BIN)/pip install --quiet --editable '.[spark]'

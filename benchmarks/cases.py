@@ -5,6 +5,7 @@
     backlog      messages waiting: broker memory, then kill -9, until ready again and until the first message
 """
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -92,10 +93,19 @@ def latency(system: System, *, count: int, body_bytes: int, time_s_max: float, d
     with _broker(system, data) as (_, port):
         work = asdict(Work(port, system.variants[0].name, WARM_UP_COUNT + count, body_bytes, time_s_max))
         _prepare(system, work, time_s_max)
-        with Role("latency", system.name, work, time_s_max=time_s_max) as role:
-            role.wait_ready()
-            role.go()
-            samples = role.result()
+        ends = socket.socketpair()
+        sending, taking = ({**work, "channel": end.fileno()} for end in ends)
+        with (
+            ends[0], ends[1],
+            Role("take-one-by-one", system.name, taking, time_s_max=time_s_max) as consumer,
+            Role("send-one-by-one", system.name, sending, time_s_max=time_s_max) as producer,
+        ):  # fmt: skip
+            consumer.wait_ready()
+            consumer.go()
+            producer.wait_ready()
+            producer.go()
+            samples = producer.result()
+            consumer.result()
     confirm = _percentiles_us(samples["confirm_s"][WARM_UP_COUNT:])
     receive = _percentiles_us(samples["receive_s"][WARM_UP_COUNT:])
     return Latency(system.name, body_bytes, count, *confirm, *receive)

@@ -12,7 +12,9 @@ Exit code 0 only if the proof and the audit hold. `--plant` falsifies the consum
 """
 import asyncio
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -291,6 +293,7 @@ def demo(
     console = Console(highlight=False)
     directory = Path(tempfile.mkdtemp(prefix="angarium-demo-"))
     stage, left_over, reasons = _stage(directory / "cluster", seconds), list[str](), list[str]()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # on the way out the nodes are ended
     try:
         show = Show(stage)
         show.say(f"starting {len(stage.cluster.nodes)} nodes: 2 client managers, 2 groups of 3 copies")

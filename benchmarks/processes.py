@@ -150,6 +150,7 @@ class Role:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            pass_fds=[work["channel"]] if work.get("channel", -1) >= 0 else [],
             env=child_environment(),
         )
 

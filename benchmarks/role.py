@@ -11,6 +11,7 @@ from typing import Any
 
 import uvloop
 
+from benchmarks.one_by_one import send_all, take_all
 from benchmarks.systems import SYSTEMS
 from benchmarks.systems.contract import System, Work
 
@@ -31,8 +32,11 @@ async def _play(role: str, system: System, work: Work) -> dict[str, Any]:
             return asdict(await system.produce(work, _ready))
         case "consume":
             return {"ended": await system.consume(work, _ready)}
-        case "latency":
-            return asdict(await system.latency(work, _ready))
+        case "send-one-by-one":
+            return asdict(await send_all(system, work, _ready))
+        case "take-one-by-one":
+            await take_all(system, work, _ready)
+            return {}
         case "first":
             return {"arrived": await system.first(work, _ready)}
     raise SystemExit(f"unknown role {role}")

@@ -6,6 +6,9 @@ Both sides answer the same question over the same columns, or give all columns t
 reads only those that are asked for; ours are named by the option `columns`, as Spark does not tell a source in Python.
 What a source in Python could reach at most is told by one that reads some rows and gives them to Spark again and again.
 The best of `--rounds` counts. A round that is not counted comes first: it starts Python processes and loads classes.
+A stream starts one of them each time all the same, which counts: that is how Spark runs sources in Python.
+`--unix-sockets` sets `spark.python.unix.domain.socket.enabled`, which is off unless a user sets it: by default Spark
+talks to its Python processes over TCP. Parquet has no use for either.
 Needs `pip install '.[spark]'`.
 """
 import os
@@ -72,6 +75,14 @@ class Again(AngariumDataSource):
         return AgainReader(parse_options(dict(self._given)), schema)
 
 
+def quiet_session(cores: int, *, unix_sockets: bool = False) -> SparkSession:
+    builder = SparkSession.builder.master(f"local[{cores}]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.python.unix.domain.socket.enabled", str(unix_sockets).lower())
+    spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
 def timed(action: Callable[[], object], rounds: int) -> float:
     action()
     times: list[float] = []
@@ -99,15 +110,16 @@ def main(
     size: Annotated[int, typer.Option(help="Bytes of a body.")] = 200,
     rounds: Annotated[int, typer.Option(help="Of each, of which the best counts.")] = 3,
     cores: Annotated[int, typer.Option(help="Of Spark.")] = 2,
+    unix_sockets: Annotated[bool, typer.Option(help="Between Spark and its Python processes.")] = False,
 ) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed is compiled once, not in every process
     directory, listen = Path(tempfile.mkdtemp()), f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "angarium.cli.main", "up", "--data", str(directory / "data"), "--listen", listen]
     try:
         with Broker(Launch(command, "ready"), directory / "broker.log"):
             fill(f"angarium://{listen}", count, size)
-            spark = SparkSession.builder.master(f"local[{cores}]").config("spark.ui.enabled", "false").getOrCreate()
-            spark.sparkContext.setLogLevel("ERROR")
+            spark = quiet_session(cores, unix_sockets=unix_sockets)
             compare(spark, f"angarium://{listen}", directory, count, rounds)
             spark.stop()
     finally:

@@ -5,7 +5,8 @@ against the fastest, so that nobody loses for want of a setting.
 """
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Protocol
 from benchmarks.processes import Launch
 
 Ready = Callable[[], None]  # says that the role is connected, and returns when it may start
+Send = Callable[[bytes], Awaitable[object]]  # one message; returns when it is confirmed
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Work:
     count: int
     body_bytes: int
     time_s_max: float
+    channel: int = -1  # descriptor of a socket to the other role, where they have to talk
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +85,11 @@ class System(Protocol):
     async def consume(self, work: Work, ready: Ready) -> float:
         """Receive and settle `count` messages; the monotonic time when the last was settled."""
 
-    async def latency(self, work: Work, ready: Ready) -> Samples:
-        """`count` messages, one at a time, producer and consumer on a connection each."""
+    def sending(self, work: Work) -> AbstractAsyncContextManager[Send]:
+        """Connected, to publish one message after the other."""
+
+    def taking(self, work: Work, arrived: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        """Connected, calling `arrived` as each message comes, and settling it."""
 
     async def first(self, work: Work, ready: Ready) -> float:
         """Connect as soon as the broker answers and receive one message; the monotonic time of its arrival."""

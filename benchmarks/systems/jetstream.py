@@ -14,14 +14,15 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gang import Member, gang_of
 from benchmarks.processes import Launch
-from benchmarks.systems.contract import Deadline, Filled, Ready, Received, Samples, Variant, Work, bodies
+from benchmarks.systems.contract import Deadline, Filled, Ready, Received, Send, Variant, Work, bodies
 
 STREAM, SUBJECT, DURABLE = "BENCH", "bench.x", "bench"
 IN_FLIGHT_MAX = 4_000  # acknowledgements that publish_async may wait for
@@ -114,31 +115,28 @@ class JetStream:
         await connection.close()
         return ended
 
-    async def latency(self, work: Work, ready: Ready) -> Samples:
+    @asynccontextmanager
+    async def sending(self, work: Work) -> AsyncIterator[Send]:
+        connection = await _connect(work.port)
+        stream = connection.jetstream()
+        yield lambda body: stream.publish(SUBJECT, body, timeout=CALL_S_MAX)
+        await connection.close()
+
+    @asynccontextmanager
+    async def taking(self, work: Work, arrived: Callable[[], None]) -> AsyncIterator[None]:
         from nats.js import api
 
-        producer, consumer = await _connect(work.port), await _connect(work.port)
-        arrived: asyncio.Queue[float] = asyncio.Queue()
-
         async def on_message(message: Any) -> None:
-            arrived.put_nowait(time.perf_counter())
+            arrived()
             await message.ack()
 
-        await consumer.jetstream().subscribe(
+        connection = await _connect(work.port)
+        await connection.jetstream().subscribe(
             SUBJECT, stream=STREAM, cb=on_message, manual_ack=True,
             config=api.ConsumerConfig(ack_policy=api.AckPolicy.EXPLICIT),
         )  # fmt: skip
-        stream = producer.jetstream()
-        ready()
-        samples = Samples([], [])
-        for body in bodies(work):
-            sent = time.perf_counter()
-            await stream.publish(SUBJECT, body, timeout=CALL_S_MAX)
-            samples.confirm_s.append(time.perf_counter() - sent)
-            samples.receive_s.append(await asyncio.wait_for(arrived.get(), CALL_S_MAX) - sent)
-        await producer.close()
-        await consumer.close()
-        return samples
+        yield
+        await connection.close()
 
     async def first(self, work: Work, ready: Ready) -> float:
         from nats.errors import Error

@@ -7,12 +7,14 @@ import asyncio
 import importlib.metadata
 import sys
 import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
 
 import angarium
 from benchmarks.processes import Launch
-from benchmarks.systems.contract import Deadline, Filled, Ready, Received, Samples, Variant, Work, bodies
+from benchmarks.systems.contract import Deadline, Filled, Ready, Received, Send, Variant, Work, bodies
 
 QUEUE = "bench"
 CHUNK_COUNT = 100_000  # messages between two looks at the clock
@@ -70,31 +72,24 @@ class Ours:
             received.check()
             return ended
 
-    async def latency(self, work: Work, ready: Ready) -> Samples:
-        samples = Samples([], [])
-        arrived: asyncio.Queue[float] = asyncio.Queue()
+    @asynccontextmanager
+    async def sending(self, work: Work) -> AsyncIterator[Send]:
+        async with angarium.connect(_address(work.port)) as connection, connection.session() as session:
+            yield lambda body: session.send(QUEUE, body)
 
+    @asynccontextmanager
+    async def taking(self, work: Work, arrived: Callable[[], None]) -> AsyncIterator[None]:
         async def take(consumer: angarium.Consumer) -> None:
             async for message in consumer:
-                arrived.put_nowait(time.perf_counter())
+                arrived()
                 message.settle()
 
-        address = _address(work.port)
-        async with (
-            angarium.connect(address) as producing, producing.session() as producer,
-            angarium.connect(address) as consuming, consuming.session() as consumer,
-        ):  # fmt: skip
-            opened = consumer.consume(QUEUE)
-            await opened.opened()
-            taking = asyncio.create_task(take(opened))
-            ready()
-            for body in bodies(work):
-                sent = time.perf_counter()
-                await producer.send(QUEUE, body)
-                samples.confirm_s.append(time.perf_counter() - sent)
-                samples.receive_s.append(await asyncio.wait_for(arrived.get(), CALL_S_MAX) - sent)
+        async with angarium.connect(_address(work.port)) as connection, connection.session() as session:
+            consumer = session.consume(QUEUE)
+            await consumer.opened()
+            taking = asyncio.create_task(take(consumer))
+            yield
             taking.cancel()
-        return samples
 
     async def first(self, work: Work, ready: Ready) -> float:
         ready()

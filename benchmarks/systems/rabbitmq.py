@@ -9,13 +9,15 @@ import importlib.metadata
 import importlib.util
 import subprocess
 import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gang import Member, gang_of
 from benchmarks.processes import Launch
-from benchmarks.systems.contract import Deadline, Filled, Ready, Received, Samples, Variant, Work, bodies
+from benchmarks.systems.contract import Deadline, Filled, Ready, Received, Send, Variant, Work, bodies
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # beside it a wrapper that would change the user
 QUEUE = "bench"
@@ -124,29 +126,29 @@ class RabbitQuorum:
         await connection.close()
         return ended
 
-    async def latency(self, work: Work, ready: Ready) -> Samples:
+    @asynccontextmanager
+    async def sending(self, work: Work) -> AsyncIterator[Send]:
         import aio_pika
 
-        producing, publisher = await _connect(work.port)
-        consuming, channel = await _connect(work.port)
-        arrived: asyncio.Queue[float] = asyncio.Queue()
+        connection, channel = await _connect(work.port)
 
+        def send(body: bytes) -> Any:
+            message = aio_pika.Message(body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
+            return channel.default_exchange.publish(message, QUEUE, timeout=CALL_S_MAX)
+
+        yield send
+        await connection.close()
+
+    @asynccontextmanager
+    async def taking(self, work: Work, arrived: Callable[[], None]) -> AsyncIterator[None]:
         async def on_message(message: Any) -> None:
-            arrived.put_nowait(time.perf_counter())
+            arrived()
             await message.ack()
 
+        connection, channel = await _connect(work.port)
         await (await channel.get_queue(QUEUE)).consume(on_message)
-        ready()
-        samples = Samples([], [])
-        for body in bodies(work):
-            sent = time.perf_counter()
-            message = aio_pika.Message(body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
-            await publisher.default_exchange.publish(message, QUEUE, timeout=CALL_S_MAX)
-            samples.confirm_s.append(time.perf_counter() - sent)
-            samples.receive_s.append(await asyncio.wait_for(arrived.get(), CALL_S_MAX) - sent)
-        await producing.close()
-        await consuming.close()
-        return samples
+        yield
+        await connection.close()
 
     async def first(self, work: Work, ready: Ready) -> float:
         raise NotImplementedError("the backlog is measured on one node")

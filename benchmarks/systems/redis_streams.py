@@ -10,12 +10,14 @@ import importlib.util
 import shutil
 import subprocess
 import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from benchmarks.processes import Launch
-from benchmarks.systems.contract import Deadline, Filled, Ready, Received, Samples, Variant, Work, bodies
+from benchmarks.systems.contract import Deadline, Filled, Ready, Received, Send, Variant, Work, bodies
 
 STREAM, GROUP, CONSUMER = "bench", "bench", "bench"
 FIELD = b"d"
@@ -110,10 +112,14 @@ class RedisStreams:
                 entries = _entries((await pipeline.execute())[-1])
                 received.add([len(fields[FIELD]) for _, fields in entries])
 
-    async def latency(self, work: Work, ready: Ready) -> Samples:
-        samples = Samples([], [])
-        arrived: asyncio.Queue[float] = asyncio.Queue()
+    @asynccontextmanager
+    async def sending(self, work: Work) -> AsyncIterator[Send]:
+        async with _connect(work.port) as redis:
+            await redis.ping()
+            yield lambda body: redis.xadd(STREAM, {FIELD: body})
 
+    @asynccontextmanager
+    async def taking(self, work: Work, arrived: Callable[[], None]) -> AsyncIterator[None]:
         async def take(redis: Any) -> None:
             settled: list[Any] = []
             for _ in range(work.count):
@@ -124,21 +130,14 @@ class RedisStreams:
                         pipeline.xack(STREAM, GROUP, *settled)
                     pipeline.xreadgroup(GROUP, CONSUMER, {STREAM: ">"}, count=1, block=BLOCK_MS)
                     answer, settled = (await pipeline.execute())[-1], []
-                arrived.put_nowait(time.perf_counter())
+                arrived()
                 settled = [identity for identity, _ in _entries(answer)]
             await redis.xack(STREAM, GROUP, *settled)
 
-        async with _connect(work.port) as producer, _connect(work.port) as consumer:
-            await producer.ping()
-            taking = asyncio.create_task(take(consumer))
-            ready()
-            for body in bodies(work):
-                sent = time.perf_counter()
-                await producer.xadd(STREAM, {FIELD: body})
-                samples.confirm_s.append(time.perf_counter() - sent)
-                samples.receive_s.append(await arrived.get() - sent)
+        async with _connect(work.port) as redis:
+            taking = asyncio.create_task(take(redis))
+            yield
             await taking
-        return samples
 
     async def first(self, work: Work, ready: Ready) -> float:
         from redis.exceptions import BusyLoadingError, ConnectionError

@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import angarium
+from angarium.admin.commands import Commands
 from angarium.cli.local_cluster import READY_S_MAX
 from tests.netns.netns_hosts import GROUP, Hosts
 from tests.process.process_broker import WAIT_S
@@ -52,16 +54,29 @@ class HostCluster:
             folder = self._path / self.names[number]
             folder.mkdir(parents=True)
             (folder / "node.toml").write_text(self._configuration(number))
-            command = [*self.hosts.prefix(number), sys.executable, "-m", "angarium.cli.main", "node"]
-            with (folder / "log").open("ab") as log:
-                self._processes.append(
-                    subprocess.Popen([*command, "--config", str(folder / "node.toml")], stdout=log, stderr=log)
-                )
+            self._processes.append(self._started(number))
         deadline = time.monotonic() + READY_S_MAX
         for name, process in zip(self.names, self._processes, strict=True):
             while not (self._path / name / "ready").exists():
                 assert process.poll() is None and time.monotonic() < deadline, self.log(name)
                 time.sleep(0.05)
+
+    def _started(self, number: int) -> subprocess.Popen[bytes]:
+        folder = self._path / self.names[number]
+        command = [*self.hosts.prefix(number), sys.executable, "-m", "angarium.cli.main", "node"]
+        with (folder / "log").open("ab") as log:
+            return subprocess.Popen([*command, "--config", str(folder / "node.toml")], stdout=log, stderr=log)
+
+    def signal(self, number: int, what: signal.Signals) -> None:
+        """To the node there: `ip netns exec` has become it."""
+        self._processes[number].send_signal(what)
+
+    def kill(self, number: int) -> None:
+        self.signal(number, signal.SIGKILL)
+        self._processes[number].wait(WAIT_S)
+
+    def start_again(self, number: int) -> None:
+        self._processes[number] = self._started(number)
 
     def _configuration(self, number: int) -> str:
         addresses, shape = self.hosts.addresses, self.shape
@@ -89,12 +104,13 @@ class HostCluster:
     def log(self, name: str) -> str:
         return (self._path / name / "log").read_text(errors="replace")[-3_000:]
 
-    async def status(self) -> dict[str, Any]:
-        """As whichever client manager says that answers."""
+    async def status(self, *, but: int | None = None) -> dict[str, Any]:
+        """As whichever client manager says that answers; if told so, all but one are asked."""
+        asked = [address for number, address in enumerate(self.addresses) if number != but]
         async with asyncio.timeout(WAIT_S):
             while True:
                 try:
-                    async with angarium.connect(self.addresses) as connection:
+                    async with angarium.connect(asked) as connection:
                         found: dict[str, Any] = (await connection.request("cluster.status", {})).result
                         return found
                 except angarium.Unavailable:
@@ -108,6 +124,21 @@ class HostCluster:
                     if node["primary"]:
                         return self.names.index(node["name"])
                 await asyncio.sleep(0.05)
+
+    async def leader(self) -> int:
+        """Of group services, as soon as there is one."""
+        leader = ""
+        async with asyncio.timeout(WAIT_S):
+            while not leader:
+                await asyncio.sleep(0.05)
+                leader = (await self.status())["leader"]
+        return self.names.index(leader)
+
+    async def serving(self) -> dict[str, bool]:
+        """Of all that answer: who says of itself that it is primary."""
+        async with angarium.connect(self.addresses) as connection:
+            replies = (await Commands(connection).run("replication.status")).replies
+        return {reply.node: reply.result["a"]["is_serving"] for reply in replies if not reply.code}
 
     async def make_primary(self, number: int) -> None:
         async with asyncio.timeout(WAIT_S):

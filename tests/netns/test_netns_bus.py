@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.netns.netns_hosts import GROUP, Hosts, why_not
-from tests.netns.netns_tap import Tap, allowed_bytes
+from tests.netns.netns_tap import AHEAD_BYTES_MAX, Tap, allowed_bytes
 from tests.process.bus_nodes import BusCluster, BusProcess, all_at, wait_until
 
 PORT = 45_670
@@ -66,10 +66,17 @@ def test_loss_is_repaired_within_the_budget(network: Network, percent: int, segm
     counters = sender.ask()["counters"]
     on_the_wire = tap.totals()
     data, repairs = counters["data_bytes"], counters["repair_bytes"]
-    allowed = allowed_bytes(data, took_s)
-    print(f"{percent} % lost: {data:,} bytes of data, {repairs:,} of repairs, {allowed:,.0f} allowed, {took_s:.2f} s")
+    # Two receivers that lose 5 % each lack a tenth of all: the part of the data and the burst have to do. Whole bursts
+    # are lost too unevenly for that; and 20 % cannot be repaired from it: there the constant for each second counts.
+    is_little = percent <= 5 and not segmentation
+    allowed = allowed_bytes(data, 0.0 if is_little else took_s)
+    print(
+        f"{percent} % lost: {data:,} bytes of data, {repairs:,} of repairs, {allowed:,.0f} allowed, {took_s:.2f} s; "
+        f"at most {tap.ahead:,} ahead"
+    )
     if not segmentation:  # the tap would take a burst for one datagram
         assert on_the_wire == (data, repairs)
+        assert tap.ahead <= AHEAD_BYTES_MAX, "in no stretch of time, however short"
     assert data > 6_000_000 and repairs <= allowed
     if percent > 1 or not segmentation:  # of a hundred bursts one in a hundred may well be none
         assert repairs > 0

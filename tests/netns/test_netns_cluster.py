@@ -6,52 +6,30 @@ nothing is doubled, order holds. There is no storm: repairs stay within their bu
 Method: whole nodes in network namespaces, traffic from a fourth host (tests/process/process_traffic.py)."""
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from tests.netns.netns_cluster import NODES, HostCluster, HostShape, host_cluster
 from tests.netns.netns_hosts import why_not
-from tests.netns.netns_tap import Tap, allowed_bytes
+from tests.netns.netns_traffic import CUT_S, run_through
+from tests.process.process_broker import WAIT_S
 from tests.process.process_traffic import Traffic
 
 _WHY_NOT = why_not()
 pytestmark = pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT)
-CUT_S = 4.0  # longer than it takes to find out, and to find a successor
 
 
-Faults = Callable[[HostCluster, Traffic], Awaitable[None]]
-
-
-def _run(path: Path, faults: Faults, *, percent: int = 0) -> None:
-    """`percent`: what is lost of multicast. Where more is lost than may be repaired, the constant is the speed."""
-    with host_cluster(path) as cluster:
-
-        async def scenario() -> None:
-            await cluster.until_in_sync()
-            await Traffic(cluster.addresses).run(lambda traffic: _watched(cluster, traffic, faults))
-
-        for number in range(NODES):
-            cluster.hosts.one_by_one(number)
-        taps = [Tap(cluster.hosts, number, is_sent_only=True) for number in range(NODES)]
-        started = time.monotonic()
-        try:
-            cluster.run(scenario)
-            data, repairs = map(sum, zip(*(tap.totals() for tap in taps), strict=True))
-        finally:
-            for tap in taps:
-                tap.end()
-        allowed = allowed_bytes(data, time.monotonic() - started if percent > 10 else 0.0, NODES)
-        print(f"{data:,} bytes of data, {repairs:,} of repairs, {allowed:,.0f} allowed")
-        assert data > 100_000 and repairs <= allowed
-        assert repairs or not percent
-
-
-async def _watched(cluster: HostCluster, traffic: Traffic, faults: Faults) -> None:
-    await traffic.more_confirmed(500)
-    await faults(cluster, traffic)
-    traffic.note_fault()
+async def _until_all_by_multicast(cluster: HostCluster) -> None:
+    """Everybody has found out that it works with everybody else; who was too busy to answer is tried again."""
+    wanted: list[tuple[int, list[str]]] = [(len(cluster.names) - 1, [])] * len(cluster.names)
+    found: list[tuple[int, list[str]]] = []
+    deadline = time.monotonic() + WAIT_S
+    while found != wanted:
+        assert time.monotonic() < deadline, f"others by multicast, and over TCP: {found}"
+        buses = [bus for node in (await cluster.status())["nodes"] for bus in node["buses"]]
+        found = [(bus["multicast"], bus["tcp"]) for bus in buses]
+        await asyncio.sleep(0.1)
 
 
 def test_machines_need_to_know_name_secret_and_voters_and_nothing_else(tmp_path: Path) -> None:
@@ -65,8 +43,7 @@ def test_machines_need_to_know_name_secret_and_voters_and_nothing_else(tmp_path:
             assert [nodes[name]["role"] for name in names] == ["mm", "mm", "mm", "cm"]
             assert [nodes[name]["address"] for name in names] == [f"{at}:4570" for at in cluster.hosts.addresses[:4]]
             await Traffic(cluster.addresses[3:]).run(lambda traffic: traffic.more_confirmed(2_000))
-            buses = [bus for node in (await cluster.status())["nodes"] for bus in node["buses"]]
-            assert [(bus["multicast"], bus["tcp"]) for bus in buses] == [(3, [])] * 4
+            await _until_all_by_multicast(cluster)
 
         cluster.run(scenario)
 
@@ -80,7 +57,7 @@ def test_multicast_is_lost(tmp_path: Path, percent: int) -> None:
         cluster.heal()
         await cluster.until_in_sync()
 
-    _run(tmp_path, faults, percent=percent)
+    run_through(tmp_path, faults, percent=percent)
 
 
 @pytest.mark.parametrize("is_deaf", (True, False), ids=("to the primary", "from the primary"))
@@ -96,7 +73,7 @@ def test_one_direction_is_cut(tmp_path: Path, is_deaf: bool) -> None:
         await traffic.more_confirmed(1_000)
         await cluster.until_in_sync()
 
-    _run(tmp_path, faults)
+    run_through(tmp_path, faults)
 
 
 def test_two_are_cut_off_from_each_other_and_not_from_the_third(tmp_path: Path) -> None:
@@ -113,16 +90,16 @@ def test_two_are_cut_off_from_each_other_and_not_from_the_third(tmp_path: Path) 
         await traffic.more_confirmed(1_000)
         await cluster.until_in_sync()
 
-    _run(tmp_path, faults)
+    run_through(tmp_path, faults)
 
 
-@pytest.mark.parametrize("is_primary", (True, False), ids=("the primary", "a backup"))
-def test_one_is_cut_off_from_the_others(tmp_path: Path, is_primary: bool) -> None:
+@pytest.mark.parametrize("behind", range(NODES), ids=("the primary", "a backup", "the other backup"))
+def test_one_is_cut_off_from_the_others(tmp_path: Path, behind: int) -> None:
     """It may still talk to applications, but it is no majority: what it cannot have agreed on it does not confirm. So
     applications that are connected to it have to go to another."""
 
     async def faults(cluster: HostCluster, traffic: Traffic) -> None:
-        alone = (await cluster.primary() + (0 if is_primary else 1)) % NODES
+        alone = (await cluster.primary() + behind) % NODES
         others = [number for number in range(NODES) if number != alone]
         cluster.cut(alone, *others)
         for number in others:
@@ -134,7 +111,7 @@ def test_one_is_cut_off_from_the_others(tmp_path: Path, is_primary: bool) -> Non
         await traffic.more_confirmed(1_000)
         await cluster.until_in_sync()
 
-    _run(tmp_path, faults)
+    run_through(tmp_path, faults)
 
 
 def test_each_is_cut_off_from_each(tmp_path: Path) -> None:
@@ -152,7 +129,7 @@ def test_each_is_cut_off_from_each(tmp_path: Path) -> None:
         await traffic.more_confirmed(1_000)
         await cluster.until_in_sync()
 
-    _run(tmp_path, faults)
+    run_through(tmp_path, faults)
 
 
 def test_an_interface_goes_and_comes_back(tmp_path: Path) -> None:
@@ -166,4 +143,4 @@ def test_an_interface_goes_and_comes_back(tmp_path: Path) -> None:
         await traffic.more_confirmed(1_000)
         await cluster.until_in_sync()
 
-    _run(tmp_path, faults)
+    run_through(tmp_path, faults)

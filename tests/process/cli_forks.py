@@ -1,5 +1,6 @@
-"""Commands of `angarium` in processes of their own, without the half second of a core that each would take to import
-what all of them need: one process has imported it, and forks for each command, which gets its own standard streams.
+"""Commands of `angarium`, brokers and nodes in processes of their own, without the half second of a core that each
+would take to import what all of them need: one process has imported it, and forks for each, which gets its own standard
+streams. That they start from nothing too is shown by the tests of the command line.
 
 Run as a program this is that process: it is sent arguments, environment and three descriptors, and answers with the
 exit code. It ends with whoever has started it.
@@ -7,18 +8,22 @@ exit code. It ends with whoever has started it.
 import atexit
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
+from typing import IO
 
 _ROOT = Path(__file__).parents[2]
 _REQUEST_BYTES_MAX = 1 << 20
+_START_S_MAX = 60.0
 _forking: socket.socket | None = None  # to the process that forks for us
 
 
@@ -43,6 +48,61 @@ def run_forked(
     return subprocess.CompletedProcess(["angarium", *arguments], code, said, complained)
 
 
+class Forked(subprocess.Popen[str]):
+    """A broker or a node that goes on, as long as somebody holds this. It is the child of a process that tells how it
+    has ended."""
+
+    def __init__(
+        self, arguments: tuple[str, ...], environment: dict[str, str], *, output: IO[bytes] | None, errors: IO[bytes],
+        is_leader: bool = False,
+    ) -> None:  # fmt: skip
+        """`output`: where it writes; None: `stdout` reads it. `is_leader`: of a session of its own."""
+        self.args = ["angarium", *arguments]
+        self.returncode: int | None = None
+        self.stdin = self.stdout = self.stderr = None
+        self._answers, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._asking = threading.Lock()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        written = nothing
+        try:
+            if output is None:
+                reading, written = os.pipe()
+                self.stdout = os.fdopen(reading, encoding="utf-8")
+            streams = [nothing, written if output is None else output.fileno(), errors.fileno()]
+            _send(arguments, environment, [*streams, far.fileno()], is_leader=is_leader)
+        finally:
+            far.close()
+            for descriptor in {nothing, written}:
+                os.close(descriptor)
+        self._answers.settimeout(_START_S_MAX)
+        self.pid = int(self._answers.recv(16))
+
+    def poll(self) -> int | None:
+        return self._ended(0.0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        code = self._ended(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        return code
+
+    def _ended(self, timeout_s: float | None) -> int | None:
+        if not self._asking.acquire(blocking=timeout_s != 0.0):
+            return self.returncode  # another thread waits for it
+        try:
+            if self.returncode is None:
+                self._answers.settimeout(timeout_s)
+                with suppress(TimeoutError, BlockingIOError):
+                    self.returncode = int(self._answers.recv(16))
+                    self._answers.close()
+            return self.returncode
+        finally:
+            self._asking.release()
+
+    def __del__(self) -> None:
+        """Nothing is left that a parent would have to do."""
+
+
 def _exit_code(answers: socket.socket, arguments: tuple[str, ...], timeout_s: float) -> int:
     """Its process id comes first, so that one that does not end can be ended."""
     told = {}
@@ -65,7 +125,9 @@ def _give(file: FileIO, data: bytes) -> None:
             view = view[file.write(view) :]
 
 
-def _send(arguments: tuple[str, ...], environment: dict[str, str], descriptors: list[int]) -> None:
+def _send(
+    arguments: tuple[str, ...], environment: dict[str, str], descriptors: list[int], *, is_leader: bool = False
+) -> None:
     global _forking
     if _forking is None:
         near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -75,8 +137,8 @@ def _send(arguments: tuple[str, ...], environment: dict[str, str], descriptors: 
         _forking = near
         atexit.register(process.wait)
         atexit.register(near.close)  # the last first: then it ends
-    request = json.dumps({"arguments": arguments, "environment": environment, "directory": str(Path.cwd())}).encode()
-    socket.send_fds(_forking, [request], descriptors)
+    request = {"arguments": arguments, "environment": environment, "directory": str(Path.cwd()), "leads": is_leader}
+    socket.send_fds(_forking, [json.dumps(request).encode()], descriptors)
 
 
 # -- the process that forks ------------------------------------------------------------------------------------
@@ -84,6 +146,8 @@ def _send(arguments: tuple[str, ...], environment: dict[str, str], descriptors: 
 
 def serve(requests: socket.socket) -> None:
     from angarium.cli import commands, failure, main  # noqa: F401 (what every command needs)
+    from angarium.node import main as broker  # noqa: F401 (what a broker needs)
+    from angarium.node.cluster import main as node  # noqa: F401 (what a node needs)
 
     while True:
         request, descriptors, _, _ = socket.recv_fds(requests, _REQUEST_BYTES_MAX, 4)
@@ -100,7 +164,7 @@ def serve(requests: socket.socket) -> None:
 
 
 def _wait_for(request: bytes, descriptors: list[int]) -> None:
-    """A process between, so that several commands may run at the same time."""
+    """A process between, so that several commands may run at the same time, and none runs on for nobody."""
     *streams, answer = descriptors
     child = os.fork()
     if child == 0:
@@ -108,9 +172,13 @@ def _wait_for(request: bytes, descriptors: list[int]) -> None:
         _become(json.loads(request), streams)
     for stream in streams:
         os.close(stream)
-    os.write(answer, str(child).encode())
-    _, status = os.waitpid(child, 0)
-    os.write(answer, str(os.waitstatus_to_exitcode(status)).encode())
+    with suppress(OSError):
+        os.write(answer, str(child).encode())
+        ended, _, _ = select.select([os.pidfd_open(child), answer], [], [])
+        if answer in ended:  # nobody waits for it any more: the tests were killed
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        os.write(answer, str(os.waitstatus_to_exitcode(status)).encode())
     os._exit(0)
 
 
@@ -120,6 +188,8 @@ def _become(request: dict[str, object], streams: list[int]) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    if request["leads"]:
+        os.setsid()
     os.chdir(str(request["directory"]))
     os.environ.clear()
     os.environ.update(environment)

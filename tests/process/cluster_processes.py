@@ -3,22 +3,31 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import angarium
 from angarium.cli.local_cluster import LocalCluster, LocalNode
-from tests.process.cli_node import environment
+from tests.process.cli_forks import Forked
+from tests.process.cli_node import run
 from tests.process.process_broker import MIB, WAIT_S, free_port
 
 _SMALL: Mapping[str, Mapping[str, object]] = {
     "store": {"segment_bytes": 10 * MIB},
     "destination": {"resume_grace_s": 20.0},
 }
+
+
+class ForkedCluster(LocalCluster):
+    def start_node(self, node: LocalNode) -> None:
+        node.ended_at = None
+        arguments, surroundings = ("node", "--config", str(node.config)), os.environ | {"PYTHONUNBUFFERED": "1"}
+        with (node.config.parent / "log").open("ab") as log:
+            started = Forked(arguments, surroundings, output=log, errors=log, is_leader=True)
+        node.process = cast("subprocess.Popen[bytes]", started)
 
 
 class Cluster:
@@ -95,13 +104,13 @@ class Cluster:
         deadline = time.monotonic() + WAIT_S
         while True:
             nodes = (await self.status())["nodes"]
-            in_sync = [node["name"] for node in nodes if node["group"] == group and self._is_in_sync(node)]
+            in_sync = [node["name"] for node in nodes if node["group"] == group and self.is_in_sync(node)]
             if len(in_sync) == count:
                 return
             assert time.monotonic() < deadline, f"group {group}: {in_sync} in sync, not {count}: {nodes}"
             await asyncio.sleep(0.1)
 
-    def _is_in_sync(self, node: dict[str, Any]) -> bool:
+    def is_in_sync(self, node: dict[str, Any]) -> bool:
         """And it is the process that runs now: of one that was killed others may not know yet."""
         process = self._nodes[node["name"]].process
         return bool(node["in_sync"] and process is not None and node["pid"] == process.pid)
@@ -112,10 +121,8 @@ class Cluster:
 
 def command(cluster: Cluster, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """`angarium` with these arguments, in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "angarium.cli.main", *arguments, "--address", ",".join(cluster.addresses)],
-        capture_output=True, text=True, timeout=WAIT_S, env=environment(),
-    )  # fmt: skip
+    done = run(*arguments, "--address", ",".join(cluster.addresses))
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 @contextmanager
@@ -124,7 +131,7 @@ def running_cluster(
     together: bool = False, settings: Mapping[str, Mapping[str, object]] = _SMALL,
 ) -> Iterator[Cluster]:  # fmt: skip
     nodes = client_managers if together else client_managers + groups * copies
-    local = LocalCluster(
+    local = ForkedCluster(
         path / "cluster", free_port(client_managers + nodes + buses), client_managers=client_managers, groups=groups,
         copies=copies, buses=buses, together=together, settings=settings,
     )  # fmt: skip

@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from tests.process.cli_forks import run_forked
+from tests.process.cli_forks import Forked, run_forked
 
 COMMAND = [sys.executable, "-m", "angarium.cli.main"]
 WAIT_S = 60.0  # what takes longer has failed; a machine may be very busy
@@ -31,7 +31,7 @@ POLL_S = 0.01
 MIB = 1 << 20
 # Small segments: quick to create, and full often enough that checkpoints run in every test.
 SEGMENT_BYTES = 4 * MIB
-_PORTS, _PORTS_OF_ONE = range(10_000, 32_000), 100
+_PORTS, _PORTS_OF_ONE = range(10_000, 32_000), 200
 _ports_given = 0  # since the first of ours was
 
 Settings = Mapping[str, object]  # by "table.key"; None leaves the broker's own default
@@ -78,7 +78,9 @@ def _own_ports() -> range:
 
 
 def _is_free(port: int) -> bool:
+    """Nobody listens there. That the system remembers connections which have ended hinders no listener."""
     with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
@@ -111,6 +113,7 @@ class Broker:
         self.greeting = ""
         self._log = log
         self._settings = settings
+        self._arguments = ("up", "--data", str(data), "--listen", f"127.0.0.1:{self.port}", "--name", "test")
         self._command_prefix = command_prefix
         self._process: subprocess.Popen[str] | None = None
 
@@ -128,22 +131,26 @@ class Broker:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        self.start_unwatched()
+        if self._command_prefix:
+            self.start_unwatched()
+        else:
+            self._start_forked()
         self.greeting = self._first_line()
         assert "ready" in self.greeting, f"the broker did not start: {self.greeting!r}\n{self.log()[-2000:]}"
 
     def start_unwatched(self) -> None:
-        """Start, and do not wait until it is ready."""
+        """Start from nothing, and do not wait until it is ready."""
         assert not self.is_running
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [
-                    *self._command_prefix, *COMMAND,
-                    "up", "--data", str(self.data), "--listen", f"127.0.0.1:{self.port}", "--name", "test",
-                ],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,
-                env=environment(self._settings),
+                [*self._command_prefix, *COMMAND, *self._arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=log, text=True, env=environment(self._settings),
             )  # fmt: skip
+
+    def _start_forked(self) -> None:
+        assert not self.is_running
+        with self._log.open("ab") as log:
+            self._process = Forked(self._arguments, environment(self._settings), output=None, errors=log)
 
     def die_after(self, seconds: float) -> None:
         """kill -9 at that time of its life, wherever it has come by then."""

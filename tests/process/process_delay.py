@@ -2,7 +2,8 @@
 is the broker's own doing, on a busy machine as on an idle one.
 
 Those who take part are the thread that measures, the broker's event loop, and its thread that writes. That other
-threads of the broker wait (reading, checkpoints, the log) keeps nobody here waiting, and excuses nothing.
+threads of the broker wait (reading, checkpoints, the log) keeps nobody here waiting, and excuses nothing. If two of
+those who take part wait at the same time it is counted twice: what is measured is never more than the delay.
 """
 import time
 from pathlib import Path

@@ -138,7 +138,7 @@ def test_status(node: Node) -> None:
 
 
 def test_an_unknown_setting_is_an_error_and_no_empty_table(node: Node) -> None:
-    assert "foo" in assert_one_sentence(node.run("config", "get", "foo"))
+    assert "foo" in assert_one_sentence(node.run("config", "get", "foo"), code=2)
 
 
 def test_bench_measures_and_tidies_up(node: Node) -> None:
@@ -193,19 +193,11 @@ def test_a_broker_that_is_not_there() -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("send", "bad name", "m"), "bad name"),
-        (("send", "_reserved", "m"), "reserved"),
-        (("receive", "bad name"), "bad name"),
-        (("receive", "_ADMIN"), "reserved"),
-        (("topic", "tail", "a..b"), "a..b"),
-        (("create", "a/b"), "a/b"),
         (("browse", "nothing.here"), "nothing.here"),
         (("purge", "nothing.here"), "nothing.here"),
         (("rm", "nothing.here"), "nothing.here"),
         (("send", "q", "--file", "/nowhere/at/all"), "/nowhere/at/all"),
         (("send", "q", "--file", "/tmp"), "/tmp"),
-        (("create", "--", "--"), "'--'"),
-        (("ls", "--address", "http://x"), "http://x"),
         (("receive", "q", "--output-dir", "/dev/null/x"), "/dev/null is a file; name a directory"),
         (("config", "check", "/nowhere/at/all.toml"), "/nowhere/at/all.toml"),
     ],
@@ -229,11 +221,45 @@ def test_what_is_refused_is_named(node: Node, arguments: tuple[str, ...], named:
         (("create", "q", "--confirm", "never"), "--confirm"),
         (("receive",), "destination"),
         (("ls", "--nonsense"), "--nonsense"),
+        (("send", "bad name", "m"), "bad name"),
+        (("send", "bad name", "m", "--count", "2"), "bad name"),
+        (("send", "q", "m", "--reply-to", "bad name"), "bad name"),
+        (("send", "_reserved", "m"), "reserved"),
+        (("send", "_DMQ", "m"), "reserved"),
+        (("receive", "bad name"), "bad name"),
+        (("receive", "_ADMIN"), "reserved"),
+        (("topic", "tail", "a..b"), "a..b"),
+        (("topic", "tail", "(", "--regex"), "missing )"),
+        (("ls", "["), "'['"),
+        (("ls", "[", "--regex"), "missing ]"),
+        (("browse", "[", "--regex"), "missing ]"),
+        (("create", "a/b"), "a/b"),
+        (("create", "--", "--"), "'--'"),
+        (("ls", "--address", "http://x"), "http://x"),
+        (("send", "q", "m", "--address", "localhost:99999"), "localhost:99999"),
+        (("send", "q", "m", "--property", "JMSFoo=1"), "JMSFoo"),
+        (("send", "q", "m", "--type", ""), "type"),
+        (("send", "q", "m", "--ttl", "1e30"), "ttl"),
+        (("send", "q", "m", "--delay", "1e30"), "delay"),
+        (("dmq", "redrive", "--id", "xx"), "xx"),
+        (("admin", "nosuch"), "nosuch"),
+        (("admin", "nosuch", "--list"), "nosuch"),
+        (("config", "set", "no.such", "1"), "[no]"),
+        (("config", "get", "no.such"), "no.such"),
+        (("pipeline", "archive", "q"), "--to"),
+        (("cluster", "up", "--groups", "1", "--buses", "2"), "--buses"),
         (("nonsense",), "nonsense"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(node: Node, arguments: tuple[str, ...], named: str) -> None:
     assert named.lower() in assert_one_sentence(node.run(*arguments), code=2).lower()
+
+
+@pytest.mark.parametrize("command", [("browse", "aselected"), ("receive", "aselected"), ("dmq", "ls")])
+def test_a_wrong_selector_is_exit_code_2_and_is_pointed_at(node: Node, command: tuple[str, ...]) -> None:
+    node.run("create", "aselected")
+    done = node.run(*command, "--selector", "a =")
+    assert (done.returncode, b"column 4" in done.stderr, done.stderr[-3:]) == (2, True, b" ^\n")
 
 
 def test_the_wrong_kind_is_refused(node: Node) -> None:

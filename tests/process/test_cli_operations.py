@@ -127,7 +127,7 @@ def test_the_dead_message_queue_is_there_before_anything_has_died(tmp_path: Path
     try:
         found = said(node, "describe", "_DMQ")
         assert (found["name"], found["kind"], found["messages"]) == ("_DMQ", "queue", 0)
-        assert "is always there" in assert_one_sentence(node.run("rm", "_DMQ"))
+        assert "is always there" in assert_one_sentence(node.run("rm", "_DMQ"), code=2)
         assert said(node, "purge", "_DMQ")["purged"] == 0
         assert b"no message to show" in node.run("browse", "_DMQ").stderr
         assert node.run("explain", "_DMQ").returncode == 0
@@ -136,7 +136,7 @@ def test_the_dead_message_queue_is_there_before_anything_has_died(tmp_path: Path
 
 
 def test_nobody_sends_to_the_dead_message_queue(node: Node) -> None:
-    assert "reserved" in assert_one_sentence(node.run("send", "_DMQ", "m"))
+    assert "reserved" in assert_one_sentence(node.run("send", "_DMQ", "m"), code=2)
 
 
 def test_a_redrive_that_is_killed_with_its_broker_is_repeated_and_loses_nothing(tmp_path: Path) -> None:

@@ -230,6 +230,45 @@ def test_config_check_finds_what_would_keep_a_broker_from_starting(tmp_path: Pat
     assert "abc.invalid" in assert_one_sentence(run("config", "check", ANGARIUM_NODE__LISTEN="abc.invalid"))
 
 
+def test_config_check_refuses_what_up_refuses_and_leaves_nothing(node: Node, tmp_path: Path) -> None:
+    """One after the other: what the one says of the place, the other says as well."""
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "data.mdb").write_bytes(b"not LMDB's" * 100)
+    (tmp_path / "lock" / "lock").mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    taken, free = node.address.removeprefix("angarium://"), f"127.0.0.1:{free_port()}"
+    for data, listen, said in (
+        (tmp_path / "new", taken, "Address already in use"),
+        (Path("/proc/angarium"), free, "/proc"),
+        (tmp_path / "nowhere" / "data", free, "is a link to nowhere"),
+        (tmp_path / "other", free, "data.mdb there is no store"),
+        (tmp_path / "lock", free, "lock there is a directory"),
+    ):
+        where = ("--data", str(data), "--listen", listen)
+        assert said in assert_one_sentence(run("config", "check", *where)), where
+        assert run("up", *where).returncode == 1, where
+    assert sorted(path for path in tmp_path.rglob("*") if path.name != "events.jsonl") == before
+
+
+def test_config_check_says_what_it_has_looked_at(node: Node, tmp_path: Path) -> None:
+    listen = f"127.0.0.1:{free_port()}"
+    new = assert_one_sentence(run("config", "check", "--data", str(tmp_path / "new"), "--listen", listen), code=0)
+    assert f"no mistakes found; {tmp_path}/new can be made, {listen} is free" in new
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "letters").touch()
+    done = run("config", "check", "--data", str(tmp_path), "--listen", listen)
+    assert done.returncode == 0 and b"warning: " in done.stderr and b"it has letters" in done.stderr
+
+
+def test_the_settings_of_a_broker_that_runs_can_be_checked(node: Node) -> None:
+    """It is to be started again with them: that it has its data and its address is no mistake."""
+    listen = node.address.removeprefix("angarium://")
+    done = run("config", "check", "--data", str(node.data), "--listen", listen)
+    assert done.returncode == 0
+    assert f"in use by process {node.process.pid} now".encode() in done.stderr
+
+
 def test_a_misspelt_environment_variable_is_refused_by_every_command(node: Node) -> None:
     assert "ANGARIUM_ADDRESS" in assert_one_sentence(run("ls", ANGARIUM_ADRESS=node.address))
     assert "ANGARIUM_NODE__LISTEN" in assert_one_sentence(run("config", "show", ANGARIUM_NODE_LISTEN="x"))

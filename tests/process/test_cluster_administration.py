@@ -5,7 +5,9 @@ import asyncio
 import json
 import re
 import signal
+import socket
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +101,7 @@ def test_a_setting_is_spread_kept_and_fetched_by_a_node_that_was_away(tmp_path: 
         assert {reply.result["saved_version"] for reply in settled.replies} == {3}
         assert "12.0" in acquired(cluster, "a3")
         refused = command(cluster, "config", "set", GRACE, "soon")
-        assert refused.returncode == 1 and "cannot be 'soon'" in refused.stderr
+        assert refused.returncode == 2 and "cannot be 'soon'" in refused.stderr
 
 
 def test_the_promotion_after_a_primary_was_killed_is_told_on_the_log(tmp_path: Path) -> None:
@@ -151,3 +153,24 @@ def test_commands_work_while_no_message_manager_does(tmp_path: Path) -> None:
         cluster.kill("a1")
         composite = run_until(cluster, {"a1"}, "node.status")
         assert (composite.expected, composite.answered) == (2, 1)
+
+
+def test_datagrams_that_are_not_of_the_cluster_are_counted(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, client_managers=1, copies=1) as cluster:
+        before = dropped(cluster)
+        settings = tomllib.loads((tmp_path / "cluster" / "a1" / "node.toml").read_text())
+        group, port = settings["cluster"]["bus"].split(":")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            stranger.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+            for length in (1, 20, 200):
+                stranger.sendto(b"\xff" * length, (group, int(port)))
+        deadline = time.monotonic() + WAIT_S
+        while sum(dropped(cluster).values()) < sum(before.values()) + 3:
+            assert time.monotonic() < deadline, dropped(cluster)
+        assert {"short", "version"} <= dropped(cluster).keys()
+
+
+def dropped(cluster: Cluster) -> dict[str, int]:
+    (told,) = [each.result for each in run_until(cluster, set(), "node.status").replies if each.node == "a1"]
+    found: dict[str, int] = told["dropped_datagrams"]
+    return found

@@ -15,6 +15,7 @@ from angarium.cli import failure
 from angarium.cli.commands import app
 from tests.process.cli_node import run
 from tests.process.cluster_processes import Cluster, running_cluster
+from tests.process.process_broker import WAIT_S
 
 WAITING = "has no primary: it waits for b1, which alone has all that was confirmed; start it"
 
@@ -134,9 +135,23 @@ def test_changes_are_done_when_the_command_ends(capfd: pytest.CaptureFixture[str
         assert removed.code == 0 and "2 of 2 copies in sync" in removed.err
         again = done("remove-copy", "a", "a2")
         assert again.code == 1 and "node 'a2' holds no copy of replica group 'a'" in again.err
+        _until_forgotten(capfd, cluster, tmp_path / "cluster" / "a2" / "replica-a")
         added = done("add-copy", "a", "a2")
         assert added.code == 0 and "3 of 3 copies in sync" in added.err
         assert done("add-copy", "a", "a2").code == 1
+
+
+def _until_forgotten(capfd: pytest.CaptureFixture[str], cluster: Cluster, data: Path) -> None:
+    """The node has nothing of the copy that it does not hold any more, and does not tell of it."""
+    deadline = time.monotonic() + WAIT_S
+    while data.exists() or '"a"' in _held(capfd, cluster):
+        assert time.monotonic() < deadline, (list(data.iterdir()), _held(capfd, cluster))
+        time.sleep(0.1)
+    assert not list(data.parent.glob("replica-*"))
+
+
+def _held(capfd: pytest.CaptureFixture[str], cluster: Cluster) -> str:
+    return command(capfd, cluster, "admin", "replication.status", "--node", "a2", "--json").out
 
 
 def test_the_longest_messages_go_through_the_smallest_journal(tmp_path: Path) -> None:

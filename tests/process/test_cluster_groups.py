@@ -38,12 +38,22 @@ async def _until_all_say(cluster: Cluster, group: str, wanted: Members, nodes: i
         await asyncio.sleep(0.1)
 
 
+async def _all_four(cluster: Cluster) -> Members:
+    """Each joins when it is in the view."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        found = (await _members(cluster, "everybody"))["cm1"]
+        if sorted(found) == [("a1", ""), ("a2", ""), ("a3", ""), ("cm1", "")]:
+            return found
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.1)
+
+
 def test_members_of_named_groups_are_the_same_list_for_all(tmp_path: Path) -> None:
     settings = {"cluster": {"named_groups": ["everybody"]}}
 
     async def run(cluster: Cluster) -> None:
-        first, *others = (await _members(cluster, "everybody"))["cm1"]
-        assert sorted([first, *others]) == [("a1", ""), ("a2", ""), ("a3", ""), ("cm1", "")]
+        first, *others = await _all_four(cluster)
         await _until_all_say(cluster, "everybody", [first, *others], 4)
 
         for node, label in (("a3", ""), ("a1", "eth0"), ("cm1", ""), ("a1", "eth1")):
@@ -100,6 +110,31 @@ def test_a_voter_whose_disk_is_lost_is_replaced_by_another_node(tmp_path: Path) 
         asyncio.run(run())
 
 
+def test_voters_are_added_online(tmp_path: Path) -> None:
+    """Under load: from one to three, and to five; of which two may then be lost, the first one among them."""
+    with running_cluster(tmp_path, client_managers=3) as cluster:
+
+        async def faults(traffic: Traffic) -> None:
+            for voters in (["a1"], ["a1", "cm2", "cm3"], ["a1", "a2", "a3", "cm2", "cm3"]):
+                await traffic.more_confirmed(300)
+                with traffic.slowly():
+                    done = await asyncio.to_thread(command, cluster, "cluster", "set-voters", *voters, "--yes")
+                assert done.returncode == 0, done.stderr
+                assert (await cluster.status())["voters"] == voters
+            for name in ("a1", "cm3"):
+                cluster.kill(name)
+                traffic.note_fault()
+            await traffic.everybody_goes_on(300)
+            done = await asyncio.to_thread(command, cluster, "config", "set", "destination.resume_grace_s", "21")
+            assert "4 of 6 nodes answered; not a1" in done.stderr, "it is decided, and told who does not know it"
+            assert (await cluster.status())["has_majority"]
+
+        async def run() -> None:
+            await Traffic(cluster.addresses).run(faults)
+
+        asyncio.run(run())
+
+
 async def _lose_power(cluster: Cluster, traffic: Traffic, *, but: str) -> None:
     """All at once; all come back but one."""
     names = [node.name for node in cluster.local.nodes if node.name != but]
@@ -128,7 +163,7 @@ def test_voters_that_no_file_names_are_found(tmp_path: Path) -> None:
             cluster.kill(name)
         for name in names:
             cluster.start(name)
-        received = command(cluster, "receive", "orders", "--count", "1", "--wait", "20")
+        received = command(cluster, "receive", "orders", "--count", "1", "--wait", "60")
         assert (received.returncode, received.stdout) == (0, "kept\n"), received.stderr
 
 

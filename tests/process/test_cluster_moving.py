@@ -43,7 +43,7 @@ async def begin(cluster: Cluster, name: str) -> str:
 async def until(cluster: Cluster, what: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     deadline = time.monotonic() + WAIT_S
     while not what(moves := await ask(cluster, "cluster.moves")):
-        assert time.monotonic() < deadline, moves
+        assert time.monotonic() < deadline, str(moves)
         await asyncio.sleep(0.01)
     return dict(moves)
 
@@ -153,9 +153,9 @@ def test_the_command_says_what_it_does(capfd: pytest.CaptureFixture[str], tmp_pa
         code, _, err = run("cluster", "move-destination", "orders", source)
         assert code == 0 and f"'orders' is in group '{source}'" in err, "back where its name belongs"
         assert '"orders"' not in run("admin", "cluster.moves", "--json")[1], "and no exception any more"
-        code, _, err = run("cluster", "move-destination", "nothing", "a", "--timeout", "20")
-        other = run("cluster", "move-destination", "nothing", "b", "--timeout", "20")
-        assert "there is no destination 'nothing'" in err + other[2] and 1 in (code, other[0])
+        for group in ("a", "b"):
+            code, _, err = run("cluster", "move-destination", "nothing", group, "--timeout", "20")
+            assert code == 1 and "there is no destination 'nothing'" in err
         code, _, err = run("cluster", "move-destination", "orders", "z")
         assert code == 1 and "there is no replica group 'z'; there are a, b" in err
         code, _, err = run("cluster", "move-destination", "orders", source, "--cancel")

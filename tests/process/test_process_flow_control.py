@@ -167,7 +167,7 @@ def test_row_2_a_refusing_destination_refuses_with_the_reason(broker: Broker) ->
 def test_row_3_a_session_that_sends_faster_than_is_stored_waits_in_the_client(tmp_path: Path) -> None:
     """The client manager's signal to its client is the window of unconfirmed bytes: while nothing is confirmed, no more
     than that leaves, from all its producers together, and the application sees what waits."""
-    window_bytes, beside_bytes = 400_000, 4_096  # headers of frames, openings, heartbeats
+    window_bytes, beside_bytes = 1_200_000, 4_096  # headers of frames, openings, heartbeats
 
     async def quiet(proxy: Proxy) -> int:
         """How much was asked when nothing more came for a while."""

@@ -10,6 +10,7 @@ import pytest
 
 import angarium
 from tests.process.process_broker import WAIT_S, Broker, running, until_async
+from tests.process.process_streams import files
 
 LIMIT_BYTES = 1_000_000
 _numbers = count()
@@ -61,6 +62,33 @@ def test_a_queue_is_full_of_a_streams_content_until_it_is_taken(broker: Broker, 
         assert session.is_blocked(name)
         await taken(session, name)
         await asyncio.wait_for(session.unblocked(name), WAIT_S)
+
+    run(broker, scene)
+
+
+@pytest.mark.parametrize("transacted", [False, True])
+def test_nothing_of_a_stream_is_stored_while_its_queue_is_full(broker: Broker, transacted: bool) -> None:
+    """Once: all of it was, and only its message waited."""
+
+    async def scene(connection: angarium.Connection, session: angarium.Session) -> None:
+        name = await created(connection, bytes_max=LIMIT_BYTES)
+        other = await created(connection)
+        await session.send_stream(name, content())
+        async with connection.session(transacted=transacted) as late:
+            source = content(5 * LIMIT_BYTES)
+            sending = asyncio.create_task(late.send_stream(name, source))
+            await until_async(lambda: late.is_blocked(name), "the sender is told")
+            assert "bytes_max" in late.blocked_reason(name)
+            await (await session.send_stream(other, content(5 * LIMIT_BYTES)))  # nobody else waits
+            assert source.tell() < LIMIT_BYTES
+            before = 6 * LIMIT_BYTES  # of the two others
+            assert sum(file.stat().st_size for file in files(broker)) < 1.1 * before
+            await taken(session, name)
+            await asyncio.wait_for(sending, WAIT_S)
+            if transacted:
+                await late.commit()
+        await taken(session, name)
+        await taken(session, other)
 
     run(broker, scene)
 

@@ -224,6 +224,19 @@ async def test_a_settled_message_cannot_be_read_any_more(broker: Broker) -> None
         assert caught.value.code == "stream-gone"
 
 
+# Once: whoever read it waited for ever.
+@asynchronous
+async def test_a_message_whose_consumer_was_closed_cannot_be_read_any_more(broker: Broker) -> None:
+    async with angarium.connect(broker.address) as connection, connection.session() as session:
+        await (await session.send_stream("files", io.BytesIO(content())))
+        async with session.consume("files") as consumer:
+            message = await consumer.receive()
+            assert message is not None
+        with pytest.raises(angarium.Rejected) as caught:
+            await message.open().read()
+        assert caught.value.code == "not-held"
+
+
 # -- the command line --------------------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ TWO_GROUPS = Shape({"a": ("n1", "n2", "n3"), "b": ("n2",)}, ("n1", "n3"), ("n1",
 KINDS = (
     "kill", "kill-primary", "kill-at-a-sync", "new-disk", "power-cut", "power-cut-of-all", "restart", "pause",
     "partition", "one-way", "cut-link", "cut-client", "loss", "disk-slow", "disk-full", "move-primary", "drain",
-    "copies", "clock-set", "client-crash", "move-destination", "voters",
+    "copies", "clock-set", "client-crash", "move-destination", "voters", "copies-elsewhere",
 )  # fmt: skip
 TRADE_KINDS = tuple(kind for kind in KINDS if kind != "clock-set")  # some messages are due at an hour
 SEEDS, TRADE_SEEDS, CHUNK = 130, 100, 5
@@ -65,7 +65,7 @@ def test_one_bus_of_two_is_dead_for_a_while(buses: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_kind_of_trouble(kind: str) -> None:
-    shape = WIDE if kind in ("move-destination", "voters") else SMALL
+    shape = WIDE if kind in ("move-destination", "voters", "copies-elsewhere") else SMALL
     assert not said(run_seed(2, lambda seed: small_world(seed, kind, shape=shape)))
 
 

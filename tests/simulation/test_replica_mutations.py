@@ -291,7 +291,7 @@ def copy_while_everybody_counts_on_us(patch: pytest.MonkeyPatch) -> None:
 
 
 def write_a_record_before_its_file(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BackupFiles, "lacks", lambda self, given, operations, *, now: None)
+    patch.setattr(BackupFiles, "lacks", lambda self, given, operations, host=None, *, now: None)
 
 
 # -- what once kept a healed group from becoming whole ---------------------------------------------------
@@ -331,7 +331,7 @@ MUTATIONS: dict[Plant, int] = {  # with a seed that is known to catch it: looked
     a_position_is_noted_too_early: 1,
     accept_a_lower_epoch: 8,
     forget_the_fence_after_a_restart: 91,
-    promise_before_it_is_durable: 89,
+    promise_before_it_is_durable: 340,
     go_on_after_a_promise: 17,
     be_primary_again_after_a_restart: 11,
     overlook_divergence: 31,

@@ -32,6 +32,11 @@ def test_the_runs_are_worth_it() -> None:
     assert seen["confirmed"] > 50 * len(outcomes)
 
 
+def test_a_primary_that_stood_still_tells_late_what_all_have_had() -> None:
+    """One of them was put out meanwhile, and is in the middle of a copy: that is nobody's loss."""
+    ReplicaWorld(950_143).run()
+
+
 @pytest.mark.parametrize("seed", (2, 11, 30))
 def test_the_same_seed_gives_the_same_trace(seed: int) -> None:
     assert ReplicaWorld(seed).run() == ReplicaWorld(seed).run()

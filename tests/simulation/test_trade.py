@@ -30,7 +30,7 @@ def test_every_promise_is_kept(seeds: Sequence[int]) -> None:
 def test_the_runs_are_worth_it() -> None:
     """In a few of them everything happens that the audits look at."""
     seen: Counter[str] = Counter()
-    for seed in range(15):
+    for seed in range(30):
         world = TradeWorld(seed)
         outcome = world.run()
         assert isinstance(outcome, Outcome)

@@ -2,7 +2,7 @@
 
 The machines' own invariants (`MessageManager.check`) are switched off here: it is the promises that have to notice.
 """
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -224,9 +224,9 @@ def refusals_are_told_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_doomed_is_counted(patch: pytest.MonkeyPatch) -> None:
-    def mutant(self: Limits) -> Any:
+    def mutant(self: Limits, subscriptions: Iterable[Subscription]) -> Any:
         excess, touched = self._excess(self.count(), 0, 0), []
-        for subscription in self._state.subscriptions if excess else ():
+        for subscription in subscriptions if excess else ():
             for part in self._oldest_free(subscription, excess + 1):
                 subscription.doom_free("limit-exceeded", *part)
                 touched.append(subscription)
@@ -236,7 +236,7 @@ def what_is_doomed_is_counted(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_oldest_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Limits, "doom_oldest", lambda self: [])
+    patch.setattr(Limits, "doom_oldest", lambda self, subscriptions: [])
 
 
 def ids_are_forgotten_on_restart(patch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,8 @@ def spark(spark_master: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         # Of two attempts of a task Spark refuses one, which it counts as failed. A local master repeats nothing at all.
         .config("spark.task.maxFailures", "2")
         .config("spark.driver.memory", "1g")
+        # Hundreds of small queries, each with code of its own: to compile it well takes longer than to run it.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.warehouse.dir", str(warehouse))
         .config(map=SPECULATION)

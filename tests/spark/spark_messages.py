@@ -1,5 +1,6 @@
 """What was sent, to be compared with what Spark has read."""
 import hashlib
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
@@ -7,12 +8,13 @@ from typing import Any, Self
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from angarium import blocking
+from angarium import Unavailable, blocking
 
 RETAIN = {"retain_s": 3_600}
 # Spark gives the process of a query 10 s to start, which a busy machine may not: then it is started again.
 TOO_SLOW = "Python worker failed to connect back"
 STARTS_MAX = 5
+CREATE_S_MAX = 30.0
 
 
 class Orders:
@@ -36,10 +38,18 @@ class Orders:
         return f"{self.prefix}.{short}"
 
     def create(self, short: str = "a", kind: str = "queue", **options: Any) -> str:
-        name = self.name(short)
-        self.connection.request("destination.create", {"name": name, "kind": kind, **(options or RETAIN)})
-        self.sent.setdefault(name, [])
-        return name
+        """Asked again while a cluster that has just started changes its primaries: what is there is left as it is."""
+        name, deadline = self.name(short), time.monotonic() + CREATE_S_MAX
+        while True:
+            try:
+                self.connection.request("destination.create", {"name": name, "kind": kind, **(options or RETAIN)})
+            except Unavailable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+            else:
+                self.sent.setdefault(name, [])
+                return name
 
     def send(self, short: str, count: int, **fields: Any) -> list[bytes]:
         """So many messages with bodies of their own, confirmed when it returns; each has the property `n`."""

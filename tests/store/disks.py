@@ -72,6 +72,7 @@ class LossyDisk(DiskCalls):
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.at_write: Callable[[], None] = lambda: None  # called around everything that changes a file
+        self.fails_to_sync: Callable[[], bool] = lambda: False  # then what was to be synced is lost, and said to be so
         self._lock = threading.RLock()
         self._durable: dict[str, bytearray] = {}  # file name -> content that survives for certain
         self._written: dict[str, dict[int, bytes]] = {}  # file name -> offset of page -> latest content
@@ -88,6 +89,9 @@ class LossyDisk(DiskCalls):
 
     def fdatasync(self, fd: int) -> None:
         with self._lock:
+            if self.fails_to_sync():
+                self._written.pop(self._name(fd), None)
+                raise disk_error(errno.EIO)
             self._settle(self._name(fd))
             self.at_write()
 

@@ -257,6 +257,30 @@ def test_a_value_that_looks_like_a_journal_is_only_a_value() -> None:
     assert replayed(other.recover()) == group
 
 
+def test_remains_at_a_place_that_was_given_up_hide_nothing_behind_it() -> None:
+    """Nothing came of the write that was given up, and what stands there is longer than that would have been."""
+    disk = Disk()
+    disk.put(0, PAGE_BYTES, disk.group(1, operations(1, size=3_000)))  # three pages, of an earlier life
+    applied = 1
+    place = disk.put(0, 0, disk.group(2, operations(2), applied))
+    disk.stamp += 1  # the group that never came, of one page
+    disk.put(0, place + PAGE_BYTES, disk.group(3, operations(3), applied))
+    found = disk.recover(applied)
+    assert replayed(found) == operations(2) + operations(3)
+    assert (found.damages, found.sequence_next) == ([], 4)
+
+
+def test_a_value_that_looks_like_a_younger_group_is_only_a_value() -> None:
+    disk, other = Disk(), Disk()
+    other.stamp = 100
+    forged = other.group(50, operations(50))
+    whole: list[Operation] = [Put(Table.BATCH, b"k", bytes(PAGE_BYTES - HEAD_BYTES - 13) + forged)]
+    place = disk.put(0, 0, disk.group(1, whole))
+    assert bytes(disk.segments[0][PAGE_BYTES : PAGE_BYTES + 4]) == b"AgG1", "it stands where a head would"
+    disk.put(0, place, disk.group(2, operations(2)))
+    assert replayed(disk.recover()) == [*whole, *operations(2)]
+
+
 def test_an_unknown_table_counts_as_damage() -> None:
     disk = Disk()
     data = disk.group(1, operations(1))

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from angarium.core.errors import Unavailable
 from angarium.core.storage import DeleteRange, Operation, Put, Table, key_of, position_key
 from angarium.store.durable import DurableStore
 from tests.store.disks import SMALL, LossyDisk, crash
@@ -52,8 +53,13 @@ class World:
     def commit(self) -> None:
         group = self.group()
         self.in_flight = apply(self.confirmed, group)
-        self.store.commit(group)
-        self.confirmed = self.in_flight
+        while True:
+            try:
+                self.store.commit(group)
+            except Unavailable:
+                continue
+            self.confirmed = self.in_flight
+            return
 
     def maybe_cut(self) -> None:
         if self.random.random() < 0.1:
@@ -84,6 +90,30 @@ def test_power_cut(tmp_path: Path, seed: int) -> None:
     world.store.close()
     world.cut()
     assert world.cuts > 10
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_power_cut_of_a_disk_that_also_fails_to_sync(tmp_path: Path, seed: int) -> None:
+    """What it failed to sync is gone when the power is: what lies there is from an earlier life of the segment."""
+    world = World(tmp_path, seed)
+    failures = 0
+
+    def fails() -> bool:
+        nonlocal failures
+        is_failing = world.random.random() < 0.3
+        failures += is_failing
+        return is_failing
+
+    world.disk.fails_to_sync = fails
+    for _ in range(80):
+        world.commit()
+        world.maybe_cut()
+    assert world.store.statistics().checkpoints > 3
+    assert failures > 10
+    world.disk.fails_to_sync = lambda: False
+    world.disk.at_write = lambda: None
+    world.store.close()
+    world.cut()
 
 
 def test_every_commit_is_synced_before_it_returns(tmp_path: Path) -> None:

@@ -154,6 +154,27 @@ def test_the_torn_tail_of_an_unfinished_stream_is_cut_off(tmp_path: Path, lost: 
     assert path_of(tmp_path).stat().st_size == kept * BLOCK_BYTES
 
 
+def test_a_file_in_use_is_left_as_it_is(tmp_path: Path) -> None:
+    """Who becomes primary looks at files that were still being written for the primary before it."""
+    files = written(tmp_path, block(1), block(2))
+    with path_of(tmp_path).open("ab") as file:
+        file.write(b"the beginning of a block")
+    size = path_of(tmp_path).stat().st_size
+    assert files.scan(set(), unsynced_blocks_max=8, in_use=True) == {ONE: StoredFile(2, 2 * FRAGMENT_BYTES, False)}
+    assert path_of(tmp_path).stat().st_size == size
+    files.append(ONE, 2, [block(3, 9, last=True)])
+    assert files.scan(set(), unsynced_blocks_max=8) == {ONE: StoredFile(3, 2 * FRAGMENT_BYTES + 9, True)}
+    files.close()
+
+
+def test_a_file_that_is_deleted_while_they_are_looked_at_is_passed_over(tmp_path: Path) -> None:
+    files = written(tmp_path, block(1))
+    path_of(tmp_path).with_name(TWO.hex()).symlink_to("gone")  # it is listed, and not there
+    assert list(files.scan(set(), unsynced_blocks_max=8, in_use=True)) == [ONE]
+    assert list(files.scan({TWO}, unsynced_blocks_max=8, in_use=True)) == [ONE]
+    files.close()
+
+
 def test_an_unfinished_stream_is_gone_on_with_after_a_restart(tmp_path: Path) -> None:
     written(tmp_path, block(1), block(2)).close()
     files = StreamFiles(tmp_path)

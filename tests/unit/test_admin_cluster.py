@@ -1,10 +1,16 @@
 """Goal: a change of the cluster counts as done when it is, and what it waits for, or costs, is said."""
+from msgspec.structs import replace
+
 from angarium.admin.cluster import (
     ClusterStatus,
     Group,
+    MoveAsked,
+    Moves,
+    MovingDestination,
     Node,
     OnBus,
     copied,
+    destination_moved,
     drained,
     moved,
     removed,
@@ -42,6 +48,21 @@ def test_a_copy_is_there_when_it_is_in_sync() -> None:
     assert copied(status(), "a", "a3").is_done
     assert "copies group 'a'" in copied(status(members="a1 a2 a3 a4"), "a", "a4").text
     assert "does not answer" in copied(status(members="a1 a2 a3 a9"), "a", "a9").text
+
+
+def test_how_far_a_copy_is_is_said_in_percent() -> None:
+    found = status(members="a1 a2 a3 a4")
+    nodes = [replace(node, copied_percent=40, group="a") if node.name == "a4" else node for node in found.nodes]
+    assert copied(replace(found, nodes=nodes), "a", "a4").text == "node a4 copies group 'a': 40 %"
+
+
+def test_how_far_a_move_is_is_said_with_all_there_is_to_copy() -> None:
+    asked = MoveAsked(name="orders", group="b", number=7)
+    under_way = MovingDestination(name="orders", number=7, step="copying", bytes=2_000, bytes_total=8_000)
+    text = destination_moved(Moves(begun=7, moving=[under_way]), asked, "a").text
+    assert text == "'orders' is being moved to group 'b': copying, 2,000 of 8,000 bytes copied (25 %)"
+    emptying = replace(under_way, step="emptying", bytes=0)
+    assert destination_moved(Moves(begun=7, moving=[emptying]), asked, "a").text.endswith("group 'b': emptying")
 
 
 def test_a_copy_is_removed_when_the_group_no_longer_names_it() -> None:

@@ -139,6 +139,7 @@ class MovingDestination(msgspec.Struct, frozen=True, kw_only=True):
     step: str = ""
     rows: int = 0  # copied so far
     bytes: int = 0
+    bytes_total: int = 0  # of its messages; 0: not known yet
 
 
 class EndedMove(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,9 +188,11 @@ def copied(status: ClusterStatus, group: str, node: str) -> Progress:
     found = status.group(group)
     if found is not None and node in found.in_sync:
         return Progress(True, f"node {node} holds a copy of group {group!r} that is in sync: {_count(found)}")
-    if not any(each.name == node and each.answers for each in status.nodes):
+    here = [each for each in status.nodes if each.name == node and each.answers]
+    if not here:
         return Progress(False, f"node {node} is to hold a copy of group {group!r}, and does not answer")
-    return Progress(False, f"node {node} copies group {group!r}")
+    percents = [each.copied_percent for each in here if each.group == group and each.copied_percent is not None]
+    return Progress(False, f"node {node} copies group {group!r}" + (f": {percents[0]} %" if percents else ""))
 
 
 def removed(status: ClusterStatus, group: str, node: str) -> Progress:
@@ -214,8 +217,10 @@ def destination_moved(moves: Moves, asked: MoveAsked, place: str) -> Progress:
     name, group = asked.name, asked.group
     under_way = next((move for move in moves.moving if move.name == name), None)
     if under_way is not None:
-        copied = f"{under_way.rows:,} records, {under_way.bytes:,} bytes copied"
-        return Progress(False, f"{name!r} is being moved to group {group!r}: {under_way.step}, {copied}")
+        done, total = under_way.bytes, max(under_way.bytes, under_way.bytes_total)
+        percent = f" ({100 * done // total} %)" if total else ""
+        copied = f", {done:,} of {total:,} bytes copied{percent}" if under_way.step == "copying" else ""
+        return Progress(False, f"{name!r} is being moved to group {group!r}: {under_way.step}{copied}")
     if moves.begun < asked.number:
         return Progress(False, f"{name!r} is to be moved to group {group!r}")
     if place == group:

@@ -68,7 +68,10 @@ def tell_incomplete(composite: Composite) -> int:
     if composite.missing:
         missing = ", ".join(f"{missing.node} ({missing.reason})" for missing in composite.missing)
         failure.say(f"{composite.answered} of {composite.expected} nodes answered; not {missing}")
-    return 0 if composite.is_whole else failure.EXIT_FAILED
+    if composite.is_whole:
+        return 0
+    is_usage = not composite.missing and all(reply.code in failure.USAGE_CODES for reply in composite.replies)
+    return failure.EXIT_USAGE if is_usage else failure.EXIT_FAILED
 
 
 def _arguments(given: list[str], spec: Command | None) -> dict[str, Any]:
@@ -95,7 +98,7 @@ def _arguments(given: list[str], spec: Command | None) -> dict[str, Any]:
 
 def _list(commands: list[Command], name: str, as_json: bool) -> None:
     if name and not any(command.name == name for command in commands):
-        raise failure.Failure(f"unknown command {name!r}; see 'angarium admin --list'")
+        raise failure.Failure(f"unknown command {name!r}; see 'angarium admin --list'", failure.EXIT_USAGE)
     chosen = [command for command in commands if name in ("", command.name)]
     if as_json:
         output.write_json(chosen)

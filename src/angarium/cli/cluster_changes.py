@@ -1,6 +1,7 @@
 """`cluster drain`, `move-primary`, `move-destination`, `add-copy`, `remove-copy` and `set-voters`: done when they end
 with 0, or they say why not."""
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Annotated
@@ -143,7 +144,8 @@ def move_destination(
 
     async def look(cluster: Cluster) -> Progress:
         if asked[0].is_there:
-            return Progress(True, f"{destination!r} is in group {group!r} already")
+            is_open = await cluster.is_open(destination)  # raises if there is none: it would be in that group
+            return Progress(is_open, f"{destination!r} is in group {group!r} already")
         progress = destination_moved(await cluster.moves(), asked[0], await cluster.group_of(destination))
         if progress.is_done and not await cluster.is_open(destination):
             return Progress(False, f"{destination!r} is being opened in group {group!r}")
@@ -173,20 +175,23 @@ def _wait_for(
     look: Callable[[Cluster], Awaitable[Progress]],
 ) -> int:  # fmt: skip
     options.check_seconds("--timeout", timeout_s)
+    is_watched = sys.stderr.isatty()  # then one line shows how far it is; else a sentence now and then does
 
     async def work(cluster: Cluster) -> Progress:
         await change(cluster)
         started = told_at = time.monotonic()
-        told = ""
-        while True:
-            progress = await look(cluster)
-            now = time.monotonic()
-            if progress.is_done or now - started >= timeout_s:
-                return progress
-            if now - told_at >= TELL_S or (progress.text != told and now - started >= LOOK_S):
-                failure.say(progress.text)
-                told, told_at = progress.text, now
-            await asyncio.sleep(LOOK_S)
+        with output.steps() as show:
+            while True:
+                progress = await look(cluster)
+                now = time.monotonic()
+                if progress.is_done or now - started >= timeout_s:
+                    return progress
+                if is_watched:
+                    show(progress.text)
+                elif now - told_at >= TELL_S:
+                    failure.say(progress.text)
+                    told_at = now
+                await asyncio.sleep(LOOK_S)
 
     progress = ask_cluster(broker, work)
     if progress.is_done:

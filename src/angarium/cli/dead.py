@@ -12,6 +12,7 @@ from angarium.cli import failure, options, output, streams
 from angarium.cli.blocks import with_block
 from angarium.cli.durations import parse_seconds
 from angarium.cli.receiving import body_as_json, kind_in_words, printed_body
+from angarium.core.ids import parse_id
 
 BODY_SHOWN_BYTES = 200
 
@@ -51,6 +52,11 @@ def _filter(
     def ago_ms(option: str, text: str | None) -> int | None:
         return None if text is None else max(0, now_ms - int(parse_seconds(option, text) * 1_000))
 
+    for text in ids:
+        try:
+            parse_id(text)
+        except ValueError as error:
+            raise failure.Failure(f"--id: {error}", failure.EXIT_USAGE) from None
     return DeadFilter(
         source,
         subscription,

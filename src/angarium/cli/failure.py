@@ -14,12 +14,18 @@ from typing import NoReturn
 
 import typer
 
-from angarium.core.errors import AngariumError
+from angarium.core.errors import AngariumError, RemoteProtocolError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
+
+# What was typed can be right nowhere, whatever the broker holds.
+USAGE_CODES = frozenset({
+    "bad-delay", "bad-header", "bad-name", "bad-pattern", "bad-priority", "bad-property", "bad-selector", "bad-setting",
+    "bad-ttl", "reserved-name", "selector-too-long", "unknown-command", "unknown-setting",
+})  # fmt: skip
 
 
 class Failure(Exception):
@@ -53,7 +59,7 @@ def run(command: Callable[[], object]) -> NoReturn:
         _end(error.exit_code)
     except AngariumError as error:
         say(str(error))
-        _end(EXIT_FAILED)
+        _end(exit_code_of(error))
     except OSError as error:
         say(describe(error))
         _end(EXIT_FAILED)
@@ -62,6 +68,13 @@ def run(command: Callable[[], object]) -> NoReturn:
         say(f"unexpected {type(error).__name__}: {text}; ANGARIUM_TRACEBACK=1 shows where")
         _end(EXIT_FAILED)
     sys.exit(code)
+
+
+def exit_code_of(error: BaseException) -> int:
+    if isinstance(error, Failure):
+        return error.exit_code
+    is_ours = getattr(error, "code", "") in USAGE_CODES and not isinstance(error, RemoteProtocolError)
+    return EXIT_USAGE if is_ours else EXIT_FAILED
 
 
 def say(text: str) -> None:

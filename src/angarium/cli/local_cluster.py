@@ -37,7 +37,8 @@ class LocalCluster:
         buses: int = 1, together: bool = False, settings: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         if buses > groups:
-            raise failure.Failure(f"--buses {buses} with --groups {groups}: each group is on one bus, the rest is idle")
+            reason = f"--buses {buses} with --groups {groups}: each group is on one bus, the rest is idle"
+            raise failure.Failure(reason, failure.EXIT_USAGE)
         self.data = data
         self._base_port, self._copies = base_port, copies
         self._settings = settings  # more, by table, the same for every node

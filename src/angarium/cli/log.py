@@ -14,6 +14,7 @@ from angarium.cli import failure, options, output, streams, waiting
 from angarium.cli.admin import Node, tell_incomplete
 
 _LEVELS = ("info", "warning", "error", "critical")
+LOOK_S = 0.5  # between two looks whether our output is still read
 _SHOWN_MAX = 10_000  # events remembered, so that none is shown twice
 
 
@@ -42,9 +43,10 @@ def log(
                 await asyncio.wait([opening], timeout=waiting.OPENED_S_MIN)  # what is in memory needs no topic
                 await _recent(connection, shown, node, level, count)
                 await opening
-                async for message in consumer:
-                    await shown.show([json.loads(message.body)])
-        return 0
+                while True:
+                    streams.check_reader()
+                    if (message := await consumer.receive(LOOK_S)) is not None:
+                        await shown.show([json.loads(message.body)])
 
     return options.run(work)
 

@@ -74,14 +74,20 @@ def check(
     listen: Listen = None,
     name: Name = None,
 ) -> None:
-    """Check settings without starting anything. The exit code is 0 if a broker would start with them."""
+    """Check settings without starting anything. The exit code is 0 if a node would start with them here and now.
+
+    Names and values; whether address and data directory can be had, and are free. A store that is in use is a warning:
+    its broker may be the one that is to be started again.
+    """
+    from angarium.node.inspecting import inspect
     from angarium.node.places import check_places, located, missing_interfaces
 
     loaded = located(_load(file or config, data, listen, name).config)
     check_places(loaded)
-    for text in missing_interfaces(loaded):
+    found = inspect(loaded)
+    for text in (*missing_interfaces(loaded), *found.warnings):
         failure.say(f"warning: {text}")
-    failure.say(f"{file or config or 'the settings'}: no mistakes found")
+    failure.say(f"{file or config or 'the settings'}: no mistakes found; {', '.join(found.facts)}")
 
 
 def show(

@@ -17,6 +17,7 @@ from angarium.admin.places import replica_groups
 from angarium.admin.timed import TimedRequests
 from angarium.cli import failure
 from angarium.client.blocking_loop import new_loop
+from angarium.core.client.reconnect import parse_address
 from angarium.core.wire.frames import PORT_DEFAULT
 
 ADDRESS_DEFAULT = f"angarium://localhost:{PORT_DEFAULT}"
@@ -84,7 +85,7 @@ def _offered(incomplete: str, names_at: Callable[[angarium.Connection], Awaitabl
 
     try:
         found = asyncio.run(asyncio.wait_for(names(), COMPLETION_S_MAX))
-    except (angarium.AngariumError, OSError, TimeoutError):
+    except (angarium.AngariumError, OSError, TimeoutError, failure.Failure):
         return []
     return [name for name in found if name.startswith(incomplete)][:COMPLETION_COUNT_MAX]
 
@@ -130,6 +131,11 @@ Result = TypeVar("Result")
 def split_addresses(given: list[str]) -> list[str]:
     """Repeated and comma-separated addresses as one list; an environment variable may hold spaces as well."""
     found = [part for text in given for part in text.replace(",", " ").split()]
+    for text in found:
+        try:
+            parse_address(text)
+        except angarium.LocalProtocolError as error:
+            raise failure.Failure(str(error), failure.EXIT_USAGE) from None
     return found or [ADDRESS_DEFAULT]
 
 

@@ -107,9 +107,10 @@ def steps() -> Iterator[Callable[[str], None]]:
 class Watch:
     """Progress of one piece of work, for a person; silent in a pipe and for what is done at once."""
 
-    def __init__(self, label: str, total: int | None) -> None:
+    def __init__(self, label: str, total: int | None, *, of_bytes: bool = False) -> None:
         self._label = label
         self._total = total
+        self._of_bytes = of_bytes
         self._started = time.monotonic()
         self._progress: Progress | None = None
         self._enabled = sys.stderr.isatty()
@@ -124,22 +125,27 @@ class Watch:
             if elapsed_s < PROGRESS_AFTER_S:
                 return
             self._progress = self._start()
-        self._progress.update(self._task, completed=self.done, rate=f"{self.done / elapsed_s:,.0f}/s")
+        of = f" of {self._amount(self._total)}" if self._total else ""
+        rate = f"{self._amount(self.done / elapsed_s)}/s"
+        self._progress.update(self._task, completed=self.done, done=f"{self._amount(self.done)}{of}", rate=rate)
+
+    def _amount(self, count: float) -> str:
+        return human_bytes(count) if self._of_bytes else f"{count:,.0f}"
 
     def _start(self) -> "Progress":
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         progress = Progress(
             TextColumn("{task.description}"),
             BarColumn() if self._total else SpinnerColumn(),
-            MofNCompleteColumn() if self._total else TextColumn("{task.completed:,}"),
+            TextColumn("{task.fields[done]}"),
             TextColumn("{task.fields[rate]}"),
             TimeElapsedColumn(),
             console=Console(stderr=True),
             transient=True,
         )
-        self._task = progress.add_task(self._label, total=self._total, rate="")
+        self._task = progress.add_task(self._label, total=self._total, done="", rate="")
         progress.start()
         return progress
 

@@ -1,7 +1,9 @@
 """`angarium pipeline`: what Spark does with messages, as commands. Each may be ended at any time, and run again."""
+import logging
 import re
+import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,20 +33,63 @@ Destinations = Annotated[
 ]  # fmt: skip
 
 
-@contextmanager
-def spark_for(name: str, settings: PipelineSettings, master: str | None) -> Iterator["SparkSession"]:
+def need_spark() -> None:
+    """Raise if it is not installed. Importing it takes a moment; starting it comes later, and takes ten seconds."""
     try:
-        from angarium.spark.pipelines.session import spark_session
+        import pyspark  # noqa: F401
     except ModuleNotFoundError as error:
         raise Failure(f"{error.name} is not installed: pip install '.[spark]' in the source of Angarium") from None
-    from py4j.protocol import Py4JJavaError
+
+
+@contextmanager
+def spark_for(name: str, settings: PipelineSettings, master: str | None) -> Iterator["SparkSession"]:
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    with spark_session(name, master or settings.master, settings.spark) as spark:
-        try:
+    from angarium.spark.pipelines.session import spark_session
+
+    try:
+        with _ended_by_signals() as ready_for_them, ExitStack() as started:
+            with output.steps() as step:
+                step("starting Spark")
+                spark = started.enter_context(spark_session(name, master or settings.master, settings.spark))
+            ready_for_them()  # Spark has taken over that of Ctrl-C
             yield spark
-        except (Py4JJavaError, PySparkException) as error:
-            raise Failure(reason_of(str(error))) from error
+    except Ended as ended:
+        what = "interrupted" if ended.number == signal.SIGINT else f"ended by {signal.Signals(ended.number).name}"
+        raise Failure(f"{what}; it may be run again at any time", 128 + ended.number) from None
+    except (Py4JError, PySparkException) as error:
+        raise Failure(reason_of(str(error))) from error
+
+
+class Ended(KeyboardInterrupt):
+    """By Ctrl-C or SIGTERM."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[Callable[[], None]]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def take() -> None:
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:  # else a shell has us ignore it
+                signal.signal(number, _end)
+
+    take()
+    try:
+        yield take
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, frame: object) -> None:
+    logging.disable(logging.CRITICAL)  # what Py4J, whose call is given up, would say about it
+    raise Ended(number)
 
 
 def reason_of(text: str) -> str:
@@ -113,22 +158,20 @@ def archive(
     settings = PipelineSettings("archive", config, given, kinds)
     target = Path(settings.required("to", "--to")).absolute()
     names = tuple(settings.required("destinations", "DESTINATION"))
-    with spark_for("archive", settings, master) as spark, watched("archiving") as progress:
-        from angarium.spark.pipelines import archive as pipeline
+    need_spark()
+    from angarium.spark.pipelines import archive as pipeline
 
-        result = pipeline.archive(
-            spark,
-            pipeline.ArchiveSettings(
-                address=settings.addresses(address),
-                destinations=names,
-                to=target,
-                messages_per_step=settings.get("messages_per_step", pipeline.MESSAGES_PER_STEP),
-                allow_gaps=settings.get("allow_gaps", False),
-                compact=settings.get("compact", True),
-            ),
-            progress,
-        )
-        told = pipeline.summary(result)
+    wanted = pipeline.ArchiveSettings(
+        address=settings.addresses(address),
+        destinations=names,
+        to=target,
+        messages_per_step=settings.get("messages_per_step", pipeline.MESSAGES_PER_STEP),
+        allow_gaps=settings.get("allow_gaps", False),
+        compact=settings.get("compact", True),
+    )
+    pipeline.check(wanted)
+    with spark_for("archive", settings, master) as spark, watched("archiving") as progress:
+        told = pipeline.summary(pipeline.archive(spark, wanted, progress))
     if as_json:
         output.write_json(told)
     else:

@@ -6,7 +6,7 @@ import typer
 
 from angarium.cli import failure, options, output
 from angarium.cli.failure import Failure
-from angarium.cli.pipeline import Config, Destinations, Master, spark_for
+from angarium.cli.pipeline import Config, Destinations, Master, need_spark, spark_for
 from angarium.cli.pipeline_traces import From, To, TraceSettings
 
 if TYPE_CHECKING:
@@ -36,17 +36,20 @@ def audit(
         angarium pipeline audit orders --from 24h --report audit.html
     """
     settings = TraceSettings("audit", config, destinations, from_time, to_time, report, result_to)
-    with spark_for("audit", settings, master) as spark:
-        from angarium.spark.pipelines import audit as pipeline
-        from angarium.spark.pipelines.audit_report import audit_page
-        from angarium.spark.pipelines.judging import Period
+    need_spark()
+    from angarium.spark.pipelines import audit as pipeline
+    from angarium.spark.pipelines.audit_report import audit_page
+    from angarium.spark.pipelines.judging import Period
+    from angarium.spark.pipelines.traces import check_traced
 
-        wanted = pipeline.AuditSettings(
-            address=settings.addresses(address),
-            destinations=tuple(settings.get("destinations", ())),
-            period=Period(settings.from_ms, settings.to_ms),
-            output=settings.output,
-        )
+    wanted = pipeline.AuditSettings(
+        address=settings.addresses(address),
+        destinations=tuple(settings.get("destinations", ())),
+        period=Period(settings.from_ms, settings.to_ms),
+        output=settings.output,
+    )
+    check_traced(wanted.address, wanted.destinations)
+    with spark_for("audit", settings, master) as spark:
         with output.steps() as step:
             result = pipeline.audit(spark, wanted, step)
         told = pipeline.summary(result)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from angarium.cli import failure, options, output
-from angarium.cli.pipeline import Config, Destinations, Master, spark_for, watched
+from angarium.cli.pipeline import Config, Destinations, Master, need_spark, spark_for, watched
 from angarium.cli.pipeline_settings import PipelineSettings
 from angarium.cli.pipeline_traces import is_ago, parse_time_ms
 
@@ -55,22 +55,24 @@ def replay(
     settings = PipelineSettings("replay", config, given, _KINDS)
     root = Path(settings.required("archive", "--archive")).absolute()
     called = settings.required("name", "--name")
-    with spark_for("replay", settings, master) as spark, watched("replaying") as progress:
-        from angarium.spark.pipelines import replay as pipeline
+    from_ms = parse_time_ms("--from", settings.get("from", None))
+    to_ms = parse_time_ms("--to", settings.get("to", None))
+    need_spark()
+    from angarium.spark.pipelines import replay as pipeline
 
-        selection = pipeline.ReplaySelection(
-            destinations=tuple(settings.get("destinations", ())),
-            into=settings.get("into", ""),
-            from_ms=parse_time_ms("--from", settings.get("from", None)),
-            to_ms=parse_time_ms("--to", settings.get("to", None)),
-            position_from=settings.get("from_position", None),
-            position_to=settings.get("to_position", None),
-            selector=settings.get("selector", ""),
-            ago=tuple(f"{key}_ms" for key in ("from", "to") if is_ago(settings.get(key, ""))),
-        )
-        wanted = pipeline.ReplaySettings(
-            settings.addresses(address), root, called, selection, settings.get("rate", 0.0)
-        )
+    selection = pipeline.ReplaySelection(
+        destinations=tuple(settings.get("destinations", ())),
+        into=settings.get("into", ""),
+        from_ms=from_ms,
+        to_ms=to_ms,
+        position_from=settings.get("from_position", None),
+        position_to=settings.get("to_position", None),
+        selector=settings.get("selector", ""),
+        ago=tuple(f"{key}_ms" for key in ("from", "to") if is_ago(settings.get(key, ""))),
+    )
+    wanted = pipeline.ReplaySettings(settings.addresses(address), root, called, selection, settings.get("rate", 0.0))
+    pipeline.check(wanted)
+    with spark_for("replay", settings, master) as spark, watched("replaying") as progress:
         result = pipeline.replay(spark, wanted, progress)
     if as_json:
         output.write_json({"sent": result.sent, "bodies_elsewhere": result.bodies_elsewhere})

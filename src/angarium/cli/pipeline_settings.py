@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from angarium.cli import options
+from angarium.cli.failure import EXIT_USAGE, Failure
 from angarium.core.errors import ConfigError
 
 PIPELINES = ("archive", "audit", "replay", "traffic")
@@ -57,7 +58,7 @@ class PipelineSettings:
 
     def required(self, key: str, option: str) -> Any:
         if key not in self._values:
-            raise ConfigError(f"{option} is missing: give it, or {key!r} in the file of --config")
+            raise Failure(f"{option} is missing: give it, or {key!r} in the file of --config", EXIT_USAGE)
         return self._values[key]
 
     def addresses(self, given: list[str]) -> tuple[str, ...]:

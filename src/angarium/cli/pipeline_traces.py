@@ -50,6 +50,9 @@ class TraceSettings(PipelineSettings):
         super().__init__(pipeline, config, given, _KINDS)
         self.from_ms = parse_time_ms("--from", self.get("from", None))
         self.to_ms = parse_time_ms("--to", self.get("to", None))
+        path = self.get("report", None)
+        if path is not None and (Path(path).is_dir() or not Path(path).absolute().parent.is_dir()):
+            raise Failure(f"--report {path}: name a file in a directory that is there")
 
     @property
     def output(self) -> Path | None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from angarium.cli import failure, options, output
-from angarium.cli.pipeline import Config, Destinations, Master, spark_for
+from angarium.cli.pipeline import Config, Destinations, Master, need_spark, spark_for
 from angarium.cli.pipeline_traces import From, To, TraceSettings
 
 
@@ -30,19 +30,17 @@ def traffic(
         angarium pipeline traffic --from 1h --report traffic.html
     """
     settings = TraceSettings("traffic", config, destinations, from_time, to_time, report, result_to)
-    with spark_for("traffic", settings, master) as spark, output.steps() as step:
-        from angarium.spark.pipelines import traffic as pipeline
-        from angarium.spark.pipelines.judging import Period
-        from angarium.spark.pipelines.traffic_report import traffic_page
+    need_spark()
+    from angarium.spark.pipelines import traffic as pipeline
+    from angarium.spark.pipelines.judging import Period
+    from angarium.spark.pipelines.traces import check_traced
+    from angarium.spark.pipelines.traffic_report import traffic_page
 
-        result = pipeline.traffic(
-            spark,
-            settings.addresses(address),
-            tuple(settings.get("destinations", ())),
-            Period(settings.from_ms, settings.to_ms),
-            settings.output,
-            step,
-        )
+    addresses, names = settings.addresses(address), tuple(settings.get("destinations", ()))
+    check_traced(addresses, names)
+    period = Period(settings.from_ms, settings.to_ms)
+    with spark_for("traffic", settings, master) as spark, output.steps() as step:
+        result = pipeline.traffic(spark, addresses, names, period, settings.output, step)
     settings.write_report(lambda: traffic_page(result))
     told = pipeline.summary(result)
     if as_json:

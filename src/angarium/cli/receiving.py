@@ -31,7 +31,7 @@ HEADER_FIELDS = (
     "correlation_id", "reply_to", "reply_to_kind", "type", "delivery_mode", "group", "group_sequence",
     "deduplication_id", "last_value_key", "content",
 )  # fmt: skip
-POLL_S = 1.0  # how long one wait lasts; between two, the clock is looked at
+POLL_S = 0.5  # how long one wait lasts; between two, the clock is looked at, and whether our output is still read
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,8 @@ async def _pass_on(
         left_s = POLL_S if wanted.timeout_s is None else wanted.timeout_s - (time.monotonic() - heard)
         room = _prefetch(wanted, watch.done)
         if left_s > 0 or isinstance(consumer, angarium.PatternConsumer):
-            messages = await consumer.receive_batch(room, left_s)
+            streams.check_reader()
+            messages = await consumer.receive_batch(room, min(left_s, POLL_S))
         else:
             if isinstance(consumer, Merged):
                 messages = await consumer.receive_present(connection, room)

@@ -150,9 +150,7 @@ def send(
     if stream is not None:
         if body is not None or file is not None or lines or count is not None:
             raise Failure("--stream sends one file, and nothing else", failure.EXIT_USAGE)
-        if stream.is_dir():
-            raise Failure(f"{stream}: is a directory")
-        size = options.run(lambda: files.send_file(broker, to, stream, fields))
+        size = files.send_file(broker, files.Sent(to, destination, stream, fields, timeout))
         _tell(as_json, {"destination": destination, "confirmed": 1, "bytes": size}, f"1 message of {size:,} bytes")
         return 0
     source = Source(body, file, lines, count)
@@ -180,7 +178,7 @@ def _send_all(broker: options.Broker, sent: "_Sent", source: Source) -> int:
             failure.say(f"interrupted; {_confirmed(watch.done)}, others may be stored")
             raise
         except (angarium.AngariumError, OSError, Failure) as error:
-            if not watch.done and sent.tried < 2:
+            if not watch.done and (sent.tried < 2 or failure.exit_code_of(error) == failure.EXIT_USAGE):
                 raise
             text = failure.describe(error) if isinstance(error, OSError) else str(error)
             raise Failure(f"{text}; {_confirmed(watch.done)} before") from error
@@ -200,19 +198,28 @@ class _Sent:
         self._fields = fields
         self._timeout_s = timeout_s
         self.tried = 0
+        self._is_told_blocked = False
 
     async def send(self, broker: options.Broker, source: Source, watch: output.Watch) -> None:
         async with (
             options.connected(broker, give_up_after_s=self._timeout_s) as connection,
             connection.session() as session,
         ):
-            session.on_blocked(self._told_blocked)
+            session.on_blocked(self._blocked)
             async for chunk in source.chunks(connection.limits.body_bytes_max):
                 self.tried += len(chunk)
                 await self._confirmed(connection, session, chunk, watch)
 
-    def _told_blocked(self, name: str, reason: str) -> None:
-        failure.say(f"{name!r} takes no more for now, waiting: {reason}" if reason else f"{name!r} takes more again")
+    def _blocked(self, name: str, reason: str) -> None:
+        """What is full now may have taken all that there was to send: only who waits for it is told."""
+        if not reason and self._is_told_blocked:
+            self._is_told_blocked = False
+            failure.say(f"{name!r} takes more again")
+
+    def _tell_blocked(self, reason: str) -> None:
+        if reason and not self._is_told_blocked:
+            self._is_told_blocked = True
+            failure.say(f"{self.name!r} takes no more for now, waiting: {reason}")
 
     async def _confirmed(
         self, connection: options.Connection, session: angarium.Session, chunk: list[bytes], watch: output.Watch
@@ -227,6 +234,8 @@ class _Sent:
                     watch.advance(more)
                     heard, is_told = time.monotonic(), False
                 silent_s = time.monotonic() - heard
+                if not sending.done():
+                    self._tell_blocked(session.blocked_reason(self._to))
                 if sending.done() or silent_s < min(TOLD_AFTER_S, self._timeout_s):
                     continue
                 why = session.blocked_reason(self._to) or await why_silent(connection, self.name)

@@ -74,8 +74,8 @@ async def _read_one(file: Path, bytes_max: int) -> bytes:
         if max(size, len(body)) > bytes_max:
             length = f"{size:,}" if size > bytes_max else f"more than {bytes_max:,}"
             raise Failure(
-                f"{file}: {length} bytes exceed the broker's body_bytes_max {bytes_max:,}; split it, or raise "
-                "session.body_bytes_max in the broker's settings"
+                f"{file}: {length} bytes exceed the broker's body_bytes_max {bytes_max:,}; send it with --stream, "
+                "which takes any length"
             )
         return body
 

@@ -34,6 +34,15 @@ async def pour(data: bytes) -> None:
         raise Failure(f"standard output: {error.strerror}") from None
 
 
+def check_reader() -> None:
+    """Raise OutputClosed if whoever read our output has gone. Who waits for something to write would not find out."""
+    if stat.S_ISFIFO(os.fstat(STDOUT).st_mode):
+        poll = select.poll()
+        poll.register(STDOUT, 0)  # a pipe that nobody reads is told in any case
+        if any(event & select.POLLERR for _, event in poll.poll(0)):
+            raise OutputClosed
+
+
 async def read_all(descriptor: int, bytes_max: int) -> bytes:
     """All that comes, or one byte more than `bytes_max` at least."""
     parts, size = [], 0

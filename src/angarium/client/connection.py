@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 from weakref import WeakSet
 
+import msgspec
+
 from angarium.client.acknowledging import Acknowledge, check_mode
 from angarium.client.buffer import Limits
 from angarium.client.consumer import Consumer
@@ -194,6 +196,10 @@ class Connection:
         """One administration command. Raises `Rejected` if it is refused, `Unavailable` if the connection is lost
         before the answer: it may then have been done or not."""
         self._check_usable()
+        try:
+            msgspec.msgpack.encode((command, arguments))
+        except UnicodeEncodeError as error:  # no frame could carry it, on this connection or the next
+            raise Rejected("bad-argument", f"{command}: {error}") from None
         self._request_last += 1
         number = self._request_last
         future: asyncio.Future[Answer] = self.loop.create_future()

@@ -8,7 +8,7 @@ from angarium.core.malformed import MALFORMED
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     destination: str  # where it died
-    reason: str  # expired, rejected, redelivery-limit, limit-exceeded, damaged, bad-row
+    reason: str  # expired, rejected, redelivery-limit, limit-exceeded, node-limit, damaged, bad-row
     died_ms: int  # milliseconds since 1970, as expiry_ms is
     subscription: str = ""  # of a topic: whose message it was
     position: int = 0

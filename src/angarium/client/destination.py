@@ -34,7 +34,16 @@ PATTERN_SYNTAXES = {"glob": PatternSyntax.GLOB, "regex": PatternSyntax.REGEX}
 PATTERN_KINDS = {"topic": DestinationKind.TOPIC, "queue": DestinationKind.QUEUE, "any": DestinationKind.ANY}
 
 
+def check_text(text: str, code: str, what: str) -> None:
+    """Raise `Rejected` for half of a surrogate pair: no frame can carry it, on this connection or the next."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Rejected(code, f"{what}: character {error.start + 1} is half of a surrogate pair") from None
+
+
 def check_pattern(pattern: Pattern) -> None:
+    check_text(pattern.text, "bad-pattern", "pattern")
     if pattern.syntax not in PATTERN_SYNTAXES or pattern.kind not in PATTERN_KINDS:
         reason = f"{pattern}: syntax is one of {[*PATTERN_SYNTAXES]}, kind one of {[*PATTERN_KINDS]}"
         raise Rejected("bad-pattern", reason)

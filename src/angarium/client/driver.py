@@ -18,6 +18,7 @@ from angarium.core.wire.frames import Confirm, Deliver, Settled
 
 FRAME_BYTES_MAX = 256 * 1024 * 1024  # a frame longer than this is not a broker's
 READ_BYTES = 512 * 1024
+BUFFER_KEPT_BYTES = 2 << 20  # a reader of logs receives one page after the other, each of a megabyte or more
 LATER_S = 0.005  # what nobody waits for may wait so long for company
 START_BYTES = 16  # enough to recognise other protocols
 CLOSE_TIMEOUT_S = 2.0  # for the last bytes to leave after Goodbye
@@ -49,7 +50,7 @@ class Link(asyncio.BufferedProtocol):
 
     def __init__(self, driver: "Driver") -> None:
         self._driver = driver
-        self._parser = FrameParser(frame_bytes_max=FRAME_BYTES_MAX)
+        self._parser = FrameParser(frame_bytes_max=FRAME_BYTES_MAX, buffer_kept_bytes=BUFFER_KEPT_BYTES)
         self._buffer = bytearray(READ_BYTES)
         self._view = memoryview(self._buffer)
         self.transport: asyncio.Transport | None = None

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 
 import msgspec
 
-from angarium.client.destination import Destination, Queue, Topic, resolve
+from angarium.client.destination import Destination, Queue, Topic, check_text, resolve
 from angarium.client.property_names import check_property_name
 from angarium.client.values import PLAIN, TypedMap, TypedStream, Value
 from angarium.core.client.gathered import Options
@@ -104,7 +104,7 @@ def make_options(
     return Options(
         priority,
         0 if ttl_s is None else _expiry_ms(ttl_s, now_ms),
-        _encode(headers) if headers else b"",
+        _packed(headers, "bad-header", "headers") if headers else b"",
         encode_properties(properties) if properties else b"",
         due_ms,
         announcements,
@@ -121,7 +121,7 @@ def _typed(name: str, value: Any, kind: Any) -> Any:
 
 
 def _id(name: str, value: Any) -> Any:
-    _typed(name, value, str)
+    check_text(_typed(name, value, str), "bad-header", name)
     if len(value) > ID_BYTES_MAX // 4 and (size := len(value.encode())) > ID_BYTES_MAX:
         reason = f"{name} of {size:,} bytes exceeds {ID_BYTES_MAX}; give a shorter one, for instance a digest of it"
         raise Rejected("bad-header", reason)
@@ -209,7 +209,11 @@ def encode_body(body: Body) -> tuple[bytes, str | None]:
         return body, None
     match body:
         case str():
-            return body.encode(), TEXT
+            try:
+                return body.encode(), TEXT
+            except UnicodeEncodeError:
+                check_text(body, "bad-body", "text body")
+                raise
         case bytearray() | memoryview():
             return bytes(body), None
         case None:
@@ -239,6 +243,8 @@ def _packed(values: Any, code: str, what: str) -> bytes:
         return _encode(values)
     except OverflowError:
         raise Rejected(code, f"{what}: an int exceeds 64 bits") from None
+    except UnicodeEncodeError:
+        raise Rejected(code, f"{what}: a str has half of a surrogate pair, which UTF-8 cannot hold") from None
 
 
 def decode_body(body: bytes, content: str | None) -> Any:

@@ -15,6 +15,7 @@ A request that is lost with a connection or a primary is asked again: reading tw
 """
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,6 +29,7 @@ _Model = TypeVar("_Model")
 
 ATTEMPTS_MAX = 10
 PAGE_BYTES = 1 << 20
+PAGES_AHEAD = 3  # fetched before they are asked for
 
 
 class Answer(NamedTuple):
@@ -158,7 +160,7 @@ class Log:
         pieces = _pieces(told.parts, answer.payload)
         return LogPage(told.identity, pieces, told.next, told.first, told.end, _missing(told.missing))
 
-    async def pages(
+    def pages(
         self,
         position: int = 0,
         end: int | None = None,
@@ -167,35 +169,29 @@ class Log:
         omit: Iterable[str] = (),
         identity: int = 0,
     ) -> AsyncGenerator[LogPage, None]:
-        """Page after page of one lane up to `end`, or where the log ended when the first was read; the next one is on
-        its way while you look at one. It ends early if the log does. Raises `LogGone` if what a page was to begin with
-        is gone, or when it comes to what is damaged."""
+        """Page after page of one lane up to `end`, or where the log ended when the first was read; `PAGES_AHEAD` of
+        them are fetched while you look at one. It ends early if the log does. Raises `LogGone` if what a page was to
+        begin with is gone, or when it comes to what is damaged."""
         omitted = list(omit)
 
-        def ask(start: int) -> asyncio.Task[LogPage]:
-            page = self.page(start, end, selector=selector, omit=omitted, identity=identity)
-            return asyncio.ensure_future(page)
-
-        asked: asyncio.Task[LogPage] | None = ask(position)
-        try:
-            while asked is not None:
-                page = await asked
-                asked = None
-                end = page.end if end is None else end
-                if page.first > position and position < end:
-                    raise LogGone(self.destination, position, min(page.first, end))
+        async def following() -> AsyncGenerator[LogPage, None]:
+            at, until = position, end
+            while True:
+                page = await self.page(at, until, selector=selector, omit=omitted, identity=identity)
+                until = page.end if until is None else until
+                if page.first > at and at < until:
+                    raise LogGone(self.destination, at, min(page.first, until))
                 if page.missing:
                     low, high = page.missing[0]
-                    if position < low:
+                    if at < low:
                         yield page.before(low)
                     raise LogGone(self.destination, low, high, damaged=True)
-                if position < page.next < end:
-                    asked = ask(page.next)
                 yield page
-                position = page.next
-        finally:
-            if asked is not None:
-                asked.cancel()
+                if not at < page.next < until:
+                    return
+                at = page.next
+
+        return _ahead(following())
 
     async def read(
         self,
@@ -223,6 +219,30 @@ async def asked(request: Request, command: str, arguments: dict[str, Any]) -> An
         except Unavailable:
             continue
     return await request(command, arguments)
+
+
+async def _ahead(pages: AsyncGenerator[LogPage, None]) -> AsyncGenerator[LogPage, None]:
+    """The same pages, and the same error at their end, fetched before they are asked for."""
+    ready: asyncio.Queue[LogPage | Exception | None] = asyncio.Queue(PAGES_AHEAD - 1)  # and one waits to be put there
+
+    async def fetch() -> None:
+        async with aclosing(pages):
+            try:
+                async for page in pages:
+                    await ready.put(page)
+            except Exception as error:
+                await ready.put(error)
+            else:
+                await ready.put(None)
+
+    fetching = asyncio.ensure_future(fetch())
+    try:
+        while (found := await ready.get()) is not None:
+            if isinstance(found, Exception):
+                raise found
+            yield found
+    finally:
+        fetching.cancel()
 
 
 async def list_logs(request: Request, prefix: str = "") -> list[LogDescription]:

@@ -2,7 +2,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterable, Callable, Iterable
-from typing import Unpack
+from typing import Protocol, Unpack
 
 from angarium.client.buffer import SendBuffer, SendCommand
 from angarium.client.destination import Destination, name_of
@@ -11,9 +11,19 @@ from angarium.client.sending import Sending
 from angarium.client.session_part import SessionPart
 from angarium.client.stream_sending import Source, StreamContext
 from angarium.core.client.gathered import MESSAGE_COST, Options
-from angarium.core.errors import Unavailable
+from angarium.core.errors import AngariumError, Unavailable
 
 _TURN_MESSAGES = 1_024  # sent by `send_many` before others may run
+
+
+class Reached(Protocol):
+    """A destination that the session sends to, or is about to."""
+
+    @property
+    def identity(self) -> bytes: ...  # empty: the broker has not answered yet
+
+    @property
+    def error(self) -> AngariumError | None: ...
 
 
 class Sends(SessionPart):
@@ -107,6 +117,7 @@ class Sends(SessionPart):
             return make_options(None, now_ms=int(time.time() * 1000), **fields)
 
         options()
+        self._reach(destination)  # it is told there whether it blocks: nothing of a stream is stored meanwhile
         return StreamContext(self.streams.open_writer(destination), options)
 
     def send_alone(self, destination: Destination, body: bytes, options: Options) -> Sending:
@@ -162,9 +173,12 @@ class Sends(SessionPart):
         while self.is_blocked(destination):
             await self._buffer.flow.change()
 
+    def _reach(self, destination: Destination) -> Reached:
+        return self._outboxes.get(destination) or self._buffer.open(destination)
+
     async def _answered(self, destination: Destination) -> None:
         """Until the broker has said what it thinks of our sending there; raises what it refuses it with."""
-        outbox = self._outboxes.get(destination) or self._buffer.open(destination)
+        outbox = self._reach(destination)
         while not outbox.identity and outbox.error is None:
             await self._buffer.flow.change()
         if outbox.error is not None:

@@ -64,9 +64,13 @@ class StreamDesk:
     def open_reader(self, consumer: int, position: int, size: int, destination: str = "") -> IncomingStream:
         number = self._reader_last + 1
         request = stream_events.OpenReader(self.session, number, consumer, position, destination)
-        self._session.driver.handle(request)
+        reader = self._readers[number] = IncomingStream(self, number, size)  # it may hear at once that it has ended
+        try:
+            self._session.driver.handle(request)
+        except AngariumError:
+            del self._readers[number]
+            raise
         self._reader_last = number
-        reader = self._readers[number] = IncomingStream(self, number, size)
         return reader
 
     def close_reader(self, number: int) -> None:

@@ -71,6 +71,11 @@ class OutgoingStream:
         self._error: AngariumError | None = None
         self._waiter: asyncio.Future[None] | None = None
 
+    @property
+    def stored_bytes(self) -> int:
+        """How much of it the broker has made durable."""
+        return min(self.bytes, self._stored * self._fragment_bytes)
+
     # -- writing ---------------------------------------------------------------------------------
 
     async def write(self, data: bytes | bytearray | memoryview) -> None:

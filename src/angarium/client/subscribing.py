@@ -1,7 +1,7 @@
 """What a consumer asks for beside its destination, checked, and the request that it becomes."""
 from typing import NamedTuple
 
-from angarium.client.destination import Destination, Topic, resolve
+from angarium.client.destination import Destination, Topic, check_text, resolve
 from angarium.core.client import events
 from angarium.core.errors import LocalProtocolError, Rejected
 from angarium.core.names import check_name
@@ -48,6 +48,7 @@ def opening(
             destination = Topic(destination)
     if options.start not in _STARTS:
         raise Rejected("bad-start", f"start {options.start!r}: use 'next' or 'oldest'")
+    check_text(options.selector, "bad-selector", "selector")
     name, kind = resolve(destination, reading=True)
     start = _STARTS[options.start]
     return events.OpenConsumer(session, number, name, kind, prefetch, options.name, start, *options[2:])

@@ -169,12 +169,8 @@ class TransactedSession(Session):
                 producer.error = error
                 flow.unblocked(producer.destination, producer.number)
 
-    async def _answered(self, destination: Destination) -> None:
-        producer = self._producer(destination)
-        while not producer.identity and producer.error is None:
-            await self._buffer.flow.change()
-        if producer.error is not None:
-            raise producer.error
+    def _reach(self, destination: Destination) -> Producer:
+        return self._producer(destination)
 
     # -- ending the transaction ------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ ACQUIRABLE: Mapping[str, str] = {
     "destination.read_bytes_max": "reads from then on",
     "destination.node_messages_max": "at once",
     "destination.node_bytes_max": "at once",
+    "destination.node_disk_free_bytes_min": "within a second",
     "destination.node_over_limit": "at once",
     "stream.streams_max": "new streams",
     "stream.open_max": "new streams",

@@ -23,6 +23,7 @@ from angarium.core.stream.table import held_streams
 from angarium.core.wire import frames
 from angarium.node.broker_desk import BrokerDesk
 from angarium.node.config import NodeConfig, parse_address
+from angarium.node.disk_room import DiskRoom
 from angarium.node.event_log import EventLog
 from angarium.node.holding import Holding
 from angarium.node.identity import Identity, take_up_identity
@@ -98,6 +99,7 @@ class Broker:
         settings = self._fit(config)
         self._wall_clock = WallClock(self._clock_stepped)
         at_zero_ms = self._wall_clock.ms_at_zero
+        self._disk_room = DiskRoom(self._store, self._disk_free_bytes_min, self._disk_measured)
         self._message_manager = MessageManager(config.destination, config.stream, wall_ms_at_zero=at_zero_ms)
         self._client_manager = ClientManager(
             settings, identity.ids, node=self._name, incarnation=identity.incarnation, wall_ms_at_zero=at_zero_ms
@@ -137,6 +139,7 @@ class Broker:
         await self._listener.close(drain_s_max=_DRAIN_S_MAX)
         self._is_stopped = True
         self._wall_clock.stop()
+        self._disk_room.stop()
         if self._timer is not None:
             self._timer.cancel()
         await self._stream_disk.close()
@@ -178,6 +181,12 @@ class Broker:
             unwritten_bytes=disk.unwritten_bytes, freeing_bytes=disk.freeing_bytes, is_blocked=bool(self._blocked)
         ):
             self._listener.hold(connection, False)
+
+    def _disk_free_bytes_min(self) -> int:
+        return self._message_manager.settings.node_disk_free_bytes_min
+
+    def _disk_measured(self, room_bytes: int) -> None:
+        self._run_mm(self._message_manager.handle(mm.DiskMeasured(room_bytes), now=self._loop.time()))
 
     def _clock_stepped(self, at_zero_ms: float) -> None:
         self._run_mm(self._message_manager.handle(mm.ClockStepped(at_zero_ms), now=self._loop.time()))
@@ -339,6 +348,7 @@ class Broker:
             "messages_out": sum(d.counters.messages_out for d in destinations),
             "damaged": sum(d.counters.damaged for d in destinations),
             "blocked": self._blocked or self._message_manager.node_limits.reason,
+            "node_limits": self._message_manager.held(),
             "unwritten_bytes": self._disk.unwritten_bytes,
             "streams": len(self._message_manager.streams.table),
             "streams_open": self._message_manager.streams.open_count,

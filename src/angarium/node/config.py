@@ -44,7 +44,8 @@ from angarium.store.settings import StoreSettings
 _KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}  # as TOML's users know them
 _MAY_BE_ZERO = (
     "node.site", "destination.resume_grace_s", "disk.patience_s", "listener.output_bytes_low", "store.ballast_bytes",
-    "stream.free_bytes_min", "destination.node_messages_max", "destination.node_bytes_max", "stream.unfinished_keep_s",
+    "stream.free_bytes_min", "destination.node_messages_max", "destination.node_bytes_max",
+    "destination.node_disk_free_bytes_min", "stream.unfinished_keep_s",
 )  # fmt: skip
 # One that a command line, and the settings of a cluster (NAME=HOST:PORT, GROUP: NODE NODE), can name as well.
 _NODE_NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,64}")

@@ -6,10 +6,11 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from angarium.core.errors import ConfigError, Unavailable
+from angarium.core.errors import ConfigError, Unavailable, refuse
 from angarium.node.broker import VERSION, Broker, ReadyInfo
 from angarium.node.config import NodeConfig
 from angarium.node.event_log import EventLog, event_file
+from angarium.node.inspecting import data_mistakes
 from angarium.node.live_config import LiveConfig
 from angarium.node.places import check_free, check_places, foreign_files, is_open_to_others
 from angarium.node.running import finish, run_in_foreground, stop_on_signals
@@ -27,6 +28,7 @@ def run_node(
             f"cluster.name is {config.cluster.name!r}: a broker alone would keep no copies; start this with `node`"
         )
     check_places(config)
+    refuse(data_mistakes(config))
     return run_in_foreground(config, sources, partial(_serve, on_ready))
 
 

@@ -36,6 +36,7 @@ _ASIDE_MAX = 1_000  # batches that are kept beside the log, of one read
 _READ_BATCHES_MAX = 128  # of one read: some milliseconds of delivering
 _TURN_BATCHES_MAX = 128  # from memory, before others may run
 _TURN_BYTES_MAX = 1 << 20
+_TURN_S_MAX = 0.02  # the same: a selector of thousands of terms takes milliseconds for a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ class Disk:
         self._reads: queue.SimpleQueue[Read | ReadDelayed | None] = queue.SimpleQueue()
         self._postponed: deque[Read] = deque()  # to a later turn of the loop
         self._turn_batches = self._turn_bytes = 0  # answered since the last turn that was waited for
+        self._turn_ends = 0.0
         self._stopping = self._is_closed = False
         self._finished = asyncio.Event()  # while stopping: nothing is unwritten, or nothing more can be written
         self._group_bytes_max = min(settings.group_bytes_target, store.group_bytes_max)
@@ -116,12 +118,19 @@ class Disk:
 
     def read(self, read: Read) -> BatchesRead | None:
         """The answer at once if memory has it and it is somebody's turn; otherwise it comes through the callback."""
-        if self._postponed or self._turn_batches >= _TURN_BATCHES_MAX or self._turn_bytes >= _TURN_BYTES_MAX:
+        if self._postponed or self._is_turn_over():
             if not self._postponed:
                 self._loop.call_soon(self._next_turn)
             self._postponed.append(read)
             return None
         return self._read_now(read)
+
+    def _is_turn_over(self) -> bool:
+        if not self._turn_batches:
+            self._turn_ends = self._loop.time() + _TURN_S_MAX
+            return False
+        is_full = self._turn_batches >= _TURN_BATCHES_MAX or self._turn_bytes >= _TURN_BYTES_MAX
+        return is_full or self._loop.time() >= self._turn_ends
 
     def _read_now(self, read: Read) -> BatchesRead | None:
         batches = read_from_memory(self._store, read)
@@ -134,7 +143,7 @@ class Disk:
 
     def _next_turn(self) -> None:
         self._turn_batches = self._turn_bytes = 0
-        while self._postponed and self._turn_batches < _TURN_BATCHES_MAX and self._turn_bytes < _TURN_BYTES_MAX:
+        while self._postponed and not self._is_turn_over():
             answer = self._read_now(self._postponed[0])
             if answer is not None:
                 self._read(answer)  # what it leads to is postponed as well: the first of them is still there

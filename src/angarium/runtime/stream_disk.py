@@ -3,6 +3,9 @@
 Blocks that have queued up for one file are written together. A disk that cannot write (full, or below what is left to
 messages) loses nothing: what waits is tried again, in order, and deletions go first, for they make room. Deleting
 a large file is done in steps, so that it holds nothing else up for long.
+
+A stream that was deleted may be written again, under the same name: a destination that is moved here once more brings
+it. So what is left of the deletion is done first, and what was done to the old file is not told any more.
 """
 import queue
 from collections import deque
@@ -47,8 +50,9 @@ class StreamDisk:
         self._writes: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._reads: queue.SimpleQueue[ReadBlocks | None] = queue.SimpleQueue()
         self._waiting: deque[AppendBlock | SyncFile] = deque()  # the writer's: not yet done
-        self._deleting: deque[bytes] = deque()  # the writer's: in steps
+        self._deleting: dict[bytes, None] = {}  # the writer's: in steps, the first one first
         self._dead: set[bytes] = set()  # the writer's: files that failed to sync, until they are deleted
+        self._deleted: dict[bytes, int] = {}  # the loop's: how often, and the writer has not seen it yet
         self._is_blocked = False
         self._stopping = False
         self._threads.start(self._write_loop, "stream-writer")
@@ -57,7 +61,24 @@ class StreamDisk:
     # -- on the event loop -----------------------------------------------------------------------------
 
     def write(self, command: _Write) -> None:
+        if isinstance(command, DeleteFile):
+            self._deleted[command.stream] = self._deleted.get(command.stream, 0) + 1
         self._writes.put(command)
+
+    def _tell(self, events: list[FileEvent]) -> None:
+        """By the writer: but what it has done before it saw that a file is to be deleted."""
+        if self._deleted:
+            events = [event for event in events if not self._is_old(event)]
+        if events:
+            self._told(events)
+
+    def _is_old(self, event: FileEvent) -> bool:
+        return isinstance(event, FileWritten | FileSynced | FileFailed) and event.stream in self._deleted
+
+    def _deletion_seen(self, stream: bytes) -> None:
+        self._deleted[stream] -= 1
+        if not self._deleted[stream]:
+            del self._deleted[stream]
 
     def read(self, command: ReadBlocks) -> None:
         self._reads.put(command)
@@ -81,8 +102,8 @@ class StreamDisk:
         while True:
             self._take()
             events: list[FileEvent] = []
-            if self._deleting and self._files.delete(self._deleting[0]):
-                self._deleting.popleft()
+            if self._deleting and self._files.delete(first := next(iter(self._deleting))):
+                del self._deleting[first]
             try:
                 if self._waiting:
                     self._do_next(events)
@@ -96,7 +117,7 @@ class StreamDisk:
                     self._is_blocked = True
                     events.append(FilesBlocked(str(error)))
             if events:
-                self._threads.call(self._told, events)
+                self._threads.call(self._tell, events)
             if self._stopping and not self._waiting:
                 return
 
@@ -120,13 +141,18 @@ class StreamDisk:
         if isinstance(command, DeleteFile):
             self._waiting = deque(item for item in self._waiting if item.stream != command.stream)
             self._dead.discard(command.stream)
-            self._deleting.append(command.stream)
+            self._deleting[command.stream] = None
+            self._threads.call(self._deletion_seen, command.stream)
         elif command is not None and command.stream not in self._dead:
             self._waiting.append(command)
 
     def _do_next(self, events: list[FileEvent]) -> None:
         command = self._waiting[0]
         stream = command.stream
+        if stream in self._deleting:
+            while not self._files.delete(stream):
+                pass
+            del self._deleting[stream]
         if isinstance(command, SyncFile):
             try:
                 self._files.sync(stream)

@@ -44,6 +44,7 @@ class Ledger:
         self.is_unsynced: Callable[[int], bool] = lambda token: False
         self.last_token: Callable[[], int] = lambda: 0
         self.tally: Counter[str] = Counter()  # what happened how often, for people
+        self.expected: set[str] = set()  # what the broker may warn of, in a world where that happens
         self._clock = clock
         self._producers: dict[tuple[bytes, int], tuple[int, bytes]] = {}  # session, number -> destination, identity
         self._commits: dict[tuple[bytes, int], list[tuple[int, list[Range]]]] = {}  # -> consumers, what they settle
@@ -85,6 +86,9 @@ class Ledger:
             case frames.Refuse(number, first, last):
                 destination, identity = self._producers[session, number]
                 self.messages.refusal_leaves(destination, identity, first, last)
+            case frames.Dropped(number, count):
+                self.tally["told of a loss"] += count
+                self.holdings.consumers[session, number].dropped += count
             case frames.Settled():
                 self.holdings.settled(session, frame)
             case frames.Committed(number):
@@ -118,6 +122,8 @@ class Ledger:
             self.tally["disk blocked"] += 1
         elif report.code == "stage-dropped":
             self.tally["staged in vain"] += 1
+        elif report.code in self.expected:
+            self.tally[report.code] += 1
         elif report.level == Level.WARNING:
             raise Violation("the broker accuses nobody who keeps the protocol", report.text)
 
@@ -146,7 +152,8 @@ class Ledger:
         for key, consumer in self.holdings.consumers.items():
             if not consumer.subscription.is_durable and not consumer.was_away and not consumer.is_gone:
                 subscription = consumer.subscription
-                yield from self._missing(subscription, consumer.ready_at, subscription.seen, f"seen by {key[1]}")
+                found = list(self._missing(subscription, consumer.ready_at, subscription.seen, f"seen by {key[1]}"))
+                yield from found if len(found) > consumer.dropped else ()
 
     def _unburied(self, subscription: SubscriptionFacts) -> Iterator[str]:
         """What was rejected, and the rejection answered, is in the dead message queue."""
@@ -187,8 +194,10 @@ class Ledger:
 
     def _is_rightly_dead(self, subscription: SubscriptionFacts, position: int) -> bool:
         reason = self.messages.dead.get((subscription.log.name, subscription.name, position))
-        return (reason == "limit-exceeded" and subscription.log.over_limit == "oldest") or (
-            reason == "redelivery-limit" and subscription.log.redeliveries_max > 0
+        return (
+            (reason == "limit-exceeded" and subscription.log.over_limit == "oldest")
+            or (reason == "redelivery-limit" and subscription.log.redeliveries_max > 0)
+            or (reason == "node-limit" and "node-makes-room" in self.expected)
         )
 
     def _is_excused(self, log: LogFacts, facts: ProducerFacts, sequence: int, position: int) -> bool:

@@ -82,3 +82,4 @@ class ConsumerFacts:
     lost: set[int] = field(default_factory=set)  # as the broker said when it last opened
     settles: dict[int, tuple[Outcome, list[Range]]] = field(default_factory=dict)  # as the message manager got them
     answered: int = 0  # the last of them
+    dropped: int = 0  # messages that it was told it lost

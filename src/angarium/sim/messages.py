@@ -102,6 +102,7 @@ class Messages:
         self._arriving: set[int] = set()  # ids under which destinations are being copied
         self.dead: dict[tuple[str, str, int], str] = {}  # destination, subscription, position -> reason
         self._accepted: dict[tuple[int, bytes], int] = {}  # destination, producer -> last durable sequence
+        self.node_refuses = False  # what is new, while it is full
 
     # -- from applications ---------------------------------------------------------------------------
 
@@ -126,7 +127,7 @@ class Messages:
 
     def refused(self, facts: ProducerFacts, first: int, last: int) -> None:
         log = self.by_name[facts.destination]
-        if log.over_limit != "refuse":
+        if log.over_limit != "refuse" and not self.node_refuses:
             raise Violation("what may be stored is stored", f"{log.name}: {first} to {last} are refused")
         for sequence in range(first, last + 1):
             self._check_refused(log, facts.identity, sequence)

@@ -162,7 +162,7 @@ class SimProducer:
                 self.is_blocked = True
             case events.Unblocked():
                 self.is_blocked = False
-            case events.Refused(code="destination-full", first=first, last=last):
+            case events.Refused(code="destination-full" | "node-full", first=first, last=last):
                 self.session.client.ledger.messages.refused(self.facts, first, last)
             case events.Refused(code=code, reason=reason) | events.ProducerEnded(code=code, reason=reason):
                 raise Violation("what may be stored is stored", f"{self.destination}: {code}: {reason}")

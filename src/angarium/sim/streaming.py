@@ -5,6 +5,7 @@ up half way; receivers give some messages back half read, and stop in the middle
 """
 import hashlib
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -21,11 +22,12 @@ from angarium.sim.messages import Violation
 from angarium.sim.sessions import SimConsumer
 
 _GONE_CODES = frozenset({"not-held", "stream-gone"})
+_UNHELD_CODES = frozenset({"no-stream"})  # of one that is read by name, and is not held (any more)
 
 
-def draw_content(chance: Random) -> list[bytes]:
+def draw_content(chance: Random, full_counts: Sequence[int] = (0, 0, 1, 3, 6)) -> list[bytes]:
     """Fragments of a stream: empty, a few bytes, or some full ones with another at the end."""
-    full = chance.choice((0, 0, 1, 3, 6))
+    full = chance.choice(full_counts)
     fill = chance.randrange(256)
     return [bytes([(fill + n) % 256]) * FRAGMENT_BYTES for n in range(full)] + [chance.randbytes(chance.choice((0, 9)))]
 
@@ -49,8 +51,11 @@ class StreamSender:
         self.client = client
         self.streams_left = streams
         self.sent: list[bytes] = []  # hashes of what was published
+        self.full_counts: Sequence[int] = (0, 0, 1, 3, 6)  # fragments of 64 KiB in one stream
+        self.pause_s_max = 0.0  # before it goes on
+        self.resumed = 0  # gone on with after something of them was stored
         self._chance = chance
-        self._destination = destination
+        self.destination = destination
         self._session = client.open_session()
         self._session.on_notice = self._told
         self._producer = self._session.produce(destination)
@@ -62,6 +67,17 @@ class StreamSender:
     def is_done(self) -> bool:
         return not self.client.is_alive or (self.streams_left == 0 and not self._open)
 
+    @property
+    def messages_left(self) -> int:
+        return self.streams_left
+
+    @messages_left.setter
+    def messages_left(self, count: int) -> None:
+        self.streams_left = count
+
+    def calm_down(self) -> None:
+        """There is nothing that it would stop."""
+
     def close(self) -> None:
         self._session.close()
 
@@ -69,7 +85,7 @@ class StreamSender:
         if not self.client.is_alive or self.streams_left == 0:
             return
         if len(self._open) < 3:
-            self._start(draw_content(self._chance))
+            self._start(draw_content(self._chance, self.full_counts))
             self.streams_left -= 1
         self.client.clock.after(self._chance.random() * 0.5, self._begin)
 
@@ -77,13 +93,15 @@ class StreamSender:
         self._last += 1
         self._open[self._last] = Outgoing(fragments)
         kind = DestinationKind.QUEUE
-        self.client.handle(stream_events.OpenStream(self._session.number, self._last, self._destination, kind))
+        self.client.handle(stream_events.OpenStream(self._session.number, self._last, self.destination, kind))
 
     def _told(self, command: events.Command) -> None:
         match command:
             case stream_events.StreamReady(stream=number, identity=identity):
                 if number in self._open:
-                    self._open[number].identity = identity
+                    stream = self._open[number]
+                    self.resumed += stream.identity == identity and stream.put > 0
+                    stream.identity = identity
             case stream_events.StreamAdvanced():
                 self._advanced(command)
             case stream_events.StreamEnded(stream=number, code=code, reason=reason):
@@ -100,7 +118,8 @@ class StreamSender:
             return
         stream.limit = command.limit
         # Not from within its own notification.
-        self.client.clock.after(0.0, partial(self._put, number))
+        pause_s = self._chance.random() * self.pause_s_max if self.pause_s_max else 0.0
+        self.client.clock.after(pause_s, partial(self._put, number))
         if command.stored == len(stream.fragments) and not stream.is_given_up:
             self.client.clock.after(0.0, partial(self._publish, number))
 
@@ -156,12 +175,19 @@ class StreamReceiver:
         self.client = client
         self.received: list[bytes] = []  # hashes of what was read to the end and settled
         self.is_calm = False
+        self.by_name_chance = 0.0  # that it reads what it holds as somebody does who only looks
+        self.messages_left = 0
+        self.is_done = True
+        self.destination = destination
         self._chance = chance
         self._session = client.open_session()
         self._session.on_notice = self._told
         self._consumer: SimConsumer = self._session.consume(destination, prefetch=chance.randint(1, 4))
         self._reading: dict[int, Incoming] = {}
         self._last = 0
+
+    def calm_down(self) -> None:
+        self.is_calm = True
 
     def close(self) -> None:
         self._session.close()
@@ -175,8 +201,9 @@ class StreamReceiver:
             case stream_events.FragmentArrived():
                 self._fragment(command)
             case stream_events.ReaderEnded(reader=number, code=code, reason=reason):
-                self._reading.pop(number, None)
-                if code not in _GONE_CODES:
+                ended = self._reading.pop(number, None)
+                is_held = ended is not None and ended.position in self._consumer.in_hands
+                if code not in _GONE_CODES and (is_held or code not in _UNHELD_CODES):
                     raise Violation("a stream is read as it was written", f"{code}: {reason}")
 
     def _later(self, delay_s: float, action: "partial[None]") -> None:
@@ -187,8 +214,9 @@ class StreamReceiver:
             return
         self._last += 1
         self._reading[self._last] = Incoming(position, digest)
-        request = stream_events.OpenReader(self._session.number, self._last, self._consumer.number, position)
-        self.client.handle(request)
+        is_by_name = self.by_name_chance and self._chance.random() < self.by_name_chance
+        consumer, name = (-1, self.destination) if is_by_name else (self._consumer.number, "")
+        self.client.handle(stream_events.OpenReader(self._session.number, self._last, consumer, position, name))
 
     def _fragment(self, command: stream_events.FragmentArrived) -> None:
         number = command.reader

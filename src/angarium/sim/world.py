@@ -50,6 +50,10 @@ class WorldSettings:
     stream_keep_s: float = 30.0
     # How long it keeps what is staged and not committed.
     staged_keep_s: float = 3_600.0
+    # What the whole node may hold, and what happens one past it; 0: no limit.
+    node_messages_max: int = 0
+    node_bytes_max: int = 0
+    node_over_limit: str = "block"
     heartbeat_s: float = 2.0
     network: NetworkSettings = field(default_factory=NetworkSettings)
     disk: SimDiskSettings = field(default_factory=SimDiskSettings)
@@ -98,7 +102,11 @@ class World:
             self.clock, self.trace, self.chance("broker"), self.network, self.disk,
             BrokerSettings(
                 SessionSettings(heartbeat_s=settings.heartbeat_s),
-                DestinationSettings(resume_grace_s=settings.grace_s, staged_keep_s=settings.staged_keep_s),
+                DestinationSettings(
+                    resume_grace_s=settings.grace_s, staged_keep_s=settings.staged_keep_s,
+                    node_messages_max=settings.node_messages_max, node_bytes_max=settings.node_bytes_max,
+                    node_over_limit=settings.node_over_limit,
+                ),
                 StreamSettings(sync_fragments=2, unfinished_keep_s=settings.stream_keep_s),
                 settings.bus_delay_s_max,
                 settings.answer_delay_s_max,

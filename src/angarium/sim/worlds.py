@@ -11,8 +11,10 @@ from typing import NamedTuple, Protocol
 from angarium.sim.bus_world import BusWorld
 from angarium.sim.clock import Clock
 from angarium.sim.clusters.staging import ClusterStagingWorld
+from angarium.sim.clusters.streams import ClusterStreamsWorld
 from angarium.sim.clusters.trade import ClusterTradeWorld
 from angarium.sim.clusters.world import ClusterWorld
+from angarium.sim.crowded import CrowdedPostWorld, CrowdedTradeWorld
 from angarium.sim.groups.world import GroupsWorld
 from angarium.sim.messages import Violation
 from angarium.sim.post import PostWorld
@@ -65,7 +67,10 @@ WORLDS: dict[str, Maker] = {
     "bus": _Bus,
     "cluster": ClusterWorld,
     "cluster-staging": ClusterStagingWorld,
+    "cluster-streams": ClusterStreamsWorld,
     "cluster-trade": ClusterTradeWorld,
+    "crowded-post": CrowdedPostWorld,
+    "crowded-trade": CrowdedTradeWorld,
     "groups": _GroupServices,
     "plain": World,
     "post": PostWorld,
@@ -76,8 +81,8 @@ WORLDS: dict[str, Maker] = {
 }
 
 _SHARES = {
-    "bus": 3, "cluster": 1, "cluster-staging": 1, "cluster-trade": 1, "groups": 3, "plain": 3, "post": 2,
-    "replicas": 3, "spanning": 2, "staging": 1, "trade": 2,
+    "bus": 3, "cluster": 1, "cluster-staging": 1, "cluster-streams": 1, "cluster-trade": 1, "groups": 3, "plain": 3,
+    "post": 1, "replicas": 3, "spanning": 2, "staging": 1, "trade": 1, "crowded-post": 1, "crowded-trade": 1,
 }  # fmt: skip
 _ROTATION = [world for turn in range(max(_SHARES.values())) for world, share in _SHARES.items() if turn < share]
 

@@ -6,6 +6,7 @@
     pushdown   what Spark's filters allow to leave out
     metadata   what the broker's logs hold, asked seldom
     reading    a task: from pages of a log to Arrow record batches
+    losing     what is told when messages are gone
     columns    batches as columns
     source     what Spark calls
 

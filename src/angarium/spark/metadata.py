@@ -5,13 +5,16 @@ Spark asks an idle stream some 90 times a second whether there is something new.
 import logging
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from angarium.client import blocking
-from angarium.client.log import LogDescription
 from angarium.core.errors import AngariumError, Rejected
 from angarium.core.patterns import NamePattern
 from angarium.spark.offsets import Offsets
 from angarium.spark.options import SourceOptions
+
+if TYPE_CHECKING:
+    from angarium.client import blocking
+    from angarium.client.log import LogDescription
 
 _log = logging.getLogger("angarium")
 _ASKED_BY_NAME_MAX = 32  # more are found in the list of all
@@ -25,14 +28,14 @@ class Metadata:
         self._found_at = float("-inf")
         self._noted: Offsets = {}
 
-    def described(self, *, max_age_s: float = 0.0) -> list[LogDescription]:
+    def described(self, *, max_age_s: float = 0.0) -> "list[LogDescription]":
         """The destinations that are to be read, by name; those that do not exist are left out."""
         if time.monotonic() - self._found_at > max_age_s:
             self._found = self._ask()
             self._found_at = time.monotonic()
         return self._found
 
-    def _ask(self) -> list[LogDescription]:
+    def _ask(self) -> "list[LogDescription]":
         options, connection = self._options, self._connected()
         if options.names and len(options.names) <= _ASKED_BY_NAME_MAX:
             found = [self._of(connection, name) for name in sorted(options.names)]
@@ -42,7 +45,7 @@ class Metadata:
         pattern = NamePattern(options.pattern, options.pattern_syntax)
         return [described for described in connection.logs(pattern.prefix) if pattern.matches(described.name)]
 
-    def _of(self, connection: blocking.Connection, name: str) -> LogDescription | None:
+    def _of(self, connection: "blocking.Connection", name: str) -> "LogDescription | None":
         try:
             return connection.log(name).describe()
         except Rejected as refused:
@@ -73,11 +76,13 @@ class Metadata:
             self._connection.close()
             self._connection = None
 
-    def _connected(self) -> blocking.Connection:
+    def _connected(self) -> "blocking.Connection":
         if self._connection is None:
             self._connection = connected(self._options)
         return self._connection
 
 
-def connected(options: SourceOptions) -> blocking.Connection:
+def connected(options: SourceOptions) -> "blocking.Connection":
+    from angarium.client import blocking  # half of all that a new process of Spark has to import, and not all connect
+
     return blocking.connect(options.address, name="spark")

@@ -12,7 +12,6 @@ from typing import Any
 from angarium.core.errors import ConfigError, Rejected
 from angarium.core.names import check_name
 from angarium.core.patterns import NamePattern
-from angarium.core.selector.parser import parse
 from angarium.core.wire.frames import PatternSyntax
 from angarium.spark.columns import ALL_COLUMNS, DEFAULT_COLUMNS
 
@@ -190,6 +189,8 @@ def _is_position(value: object) -> bool:
 
 
 def _selector(text: str) -> str:
+    from angarium.core.selector.parser import parse  # not in every process of every query
+
     try:
         parse(text)
     except Rejected as refused:

@@ -13,6 +13,7 @@ from angarium.client.log import LogGone, LogPage, LogPiece
 from angarium.core.errors import Rejected, Unavailable
 from angarium.spark import process
 from angarium.spark.columns import RecordBatches, omitted_by
+from angarium.spark.losing import lost
 from angarium.spark.metadata import connected
 from angarium.spark.options import SourceOptions
 from angarium.spark.planning import Range
@@ -85,11 +86,3 @@ def _pages(
             )
         else:
             time.sleep(_AGAIN_S)
-
-
-def lost(what: str) -> Rejected:
-    return Rejected(
-        "data-lost",
-        f"{what}. Some messages may not have been read. Let the destination retain its messages for longer "
-        "(angarium alter NAME --retain 7d); to go on without what is gone, set the option failOnDataLoss to false",
-    )

@@ -2,15 +2,17 @@
 
 Spark makes these objects in a process for the query's driver, and sends copies of readers to its tasks: so a reader
 that travels leaves its connection behind. `stop` may never be called: the process just ends.
+
+Each stream, and many a query, waits for such a process to start: so what only writers, tasks or connections need is
+imported when one of them comes.
 """
 import time
 from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -22,14 +24,15 @@ from pyspark.sql.types import StructType
 from angarium.core.errors import ConfigError, Rejected
 from angarium.spark import offsets, planning
 from angarium.spark.columns import ALL_COLUMNS, schema_of, type_of
+from angarium.spark.losing import lost
 from angarium.spark.metadata import Metadata
 from angarium.spark.options import EARLIEST, LATEST, SourceOptions, Where, parse_options
 from angarium.spark.planning import Range
 from angarium.spark.pushdown import Pushed, pushed
-from angarium.spark.reading import lost, read_ranges
-from angarium.spark.rows import check_columns
-from angarium.spark.sink import BatchWriter, StreamWriter
-from angarium.spark.sink_options import SinkOptions, parse_sink_options
+
+if TYPE_CHECKING:
+    from angarium.spark.sink import BatchWriter, StreamWriter
+    from angarium.spark.sink_options import SinkOptions
 
 
 class RangesPartition(InputPartition):
@@ -66,20 +69,28 @@ class AngariumDataSource(DataSource):
         self._parsed.refuse_of_stream(self._given)
         return AngariumStreamReader(self._parsed, _checked(schema))
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
+        from angarium.spark.sink import BatchWriter
+        from angarium.spark.sink_options import parse_sink_options
+
         options = parse_sink_options(self._given)
         options.refuse_of_batch()
         _check_written(schema, options, overwrite)
         return BatchWriter(options)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
+        from angarium.spark.sink import StreamWriter
+        from angarium.spark.sink_options import parse_sink_options
+
         options = parse_sink_options(self._given)
         options.refuse_of_stream()
         _check_written(schema, options, overwrite)
         return StreamWriter(options)
 
 
-def _check_written(schema: StructType, options: SinkOptions, overwrite: bool) -> None:
+def _check_written(schema: StructType, options: "SinkOptions", overwrite: bool) -> None:
+    from angarium.spark.rows import check_columns
+
     if overwrite:
         raise ConfigError("messages cannot be overwritten: use .mode('append'), of a stream .outputMode('append')")
     check_columns([(field.name, field.dataType.simpleString()) for field in schema.fields], options)
@@ -114,6 +125,10 @@ class _Reading:
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, RangesPartition):  # Spark makes one of its own where there is nothing to read
             return iter(())
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from angarium.spark.reading import read_ranges
+
         schema = to_arrow_schema(self._schema, timezone="UTC")
         return read_ranges(partition.ranges, self._options, schema)
 

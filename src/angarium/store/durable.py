@@ -68,6 +68,8 @@ class DurableStore:
         self._layers = Layers(tables)
         self._checkpoint = Checkpoint(self._layers, tables, ballast)
         self._groups = 0
+        self._groups_frozen = 0  # the same when the segment was last switched
+        self._is_checkpoint_wanted = False
         self._damages = 0
         self._frozen_bytes = 0
         self._write_failure: str | None = None
@@ -144,6 +146,10 @@ class DurableStore:
         self._refuse_if_closed()
         if not operations:
             return
+        if self._is_checkpoint_wanted and self._layers.frozen is None and self._groups > self._groups_frozen:
+            self._is_checkpoint_wanted = False
+            self._freeze(self._journal.sequence_next - 1)
+            self._journal.switch()
         group = self._journal.encode(operations)
         if not self._journal.fits(group, reserved=False):
             self._make_room(group, reserved)
@@ -194,6 +200,7 @@ class DurableStore:
 
     def _freeze(self, sequence: int) -> None:
         self._frozen_bytes = self._journal.used_bytes
+        self._groups_frozen = self._groups
         self._layers.freeze(sequence)
 
     def _wait_for_checkpoint(self) -> None:
@@ -275,6 +282,13 @@ class DurableStore:
             checkpoints=self._checkpoint.count,
             damages=self._damages,
         )
+
+    def make_room(self) -> None:
+        self._is_checkpoint_wanted = True
+
+    def room_bytes(self) -> int:
+        self._refuse_if_closed()
+        return self._tables.room_bytes()
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

@@ -115,6 +115,12 @@ class Store(Protocol):
 
     def statistics(self) -> StoreStatistics: ...
 
+    def room_bytes(self) -> int:
+        """About how much more the disk can take: what is free on it, and what of the store's own file is free again."""
+
+    def make_room(self) -> None:
+        """With the next commit, what was deleted and is only noted in the journal goes from the disk, too."""
+
     def close(self) -> None: ...
 
 

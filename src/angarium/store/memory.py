@@ -192,6 +192,11 @@ class MemoryStore:
     def rows(self, table: Table) -> int:
         return len(self._active[table].values) + len(self._at_rest[table].values)
 
+    def room_bytes(self) -> int:
+        return 1 << 62
+
+    def make_room(self) -> None: ...
+
     def statistics(self) -> StoreStatistics:
         return StoreStatistics(
             groups=self._groups,

@@ -83,7 +83,11 @@ def _read_page(disk: DiskCalls, fd: int, offset: int) -> bytes:
 
 
 def find_groups(data: bytes, segment: int, identity: int) -> Iterator[Found]:
-    """Every group whose head or second head is readable, in order of place, remains of earlier lives included."""
+    """Every group whose head or second head is readable, in order of place, remains of earlier lives included.
+
+    What a group contains may look like a head: a message may hold a piece of a journal. A group that is not whole and
+    has a younger head inside is the rest of something written over: a place that was given up may hold remains longer
+    than what was to stand there."""
     heads: dict[int, Head] = {}
     for page in range(0, len(data), PAGE_BYTES):
         if (second := parse_head(data, page + PAGE_BYTES - HEAD_BYTES, identity)) is not None:
@@ -93,11 +97,18 @@ def find_groups(data: bytes, segment: int, identity: int) -> Iterator[Found]:
     offset = 0
     while offset < len(data):
         head = heads.get(offset)
-        if head is not None and offset + head.group_bytes <= len(data):
+        if head is not None and offset + head.group_bytes <= len(data) and not _is_overwritten(data, heads, offset):
             yield Found(head, segment, offset)
             offset += head.group_bytes
         else:
             offset += PAGE_BYTES
+
+
+def _is_overwritten(data: bytes, heads: dict[int, Head], offset: int) -> bool:
+    head = heads[offset]
+    inside = range(offset + PAGE_BYTES, offset + head.group_bytes, PAGE_BYTES)
+    is_younger_inside = any(at in heads and heads[at].stamp > head.stamp for at in inside)
+    return is_younger_inside and bool(decode(data, offset, head).damages)
 
 
 def those_that_count(found: list[Found], applied: int) -> list[Found]:

@@ -127,9 +127,11 @@ class StreamFiles:
 
     # -- at the start --------------------------------------------------------------------------------
 
-    def scan(self, held: Container[bytes], *, unsynced_blocks_max: int) -> dict[bytes, StoredFile]:
+    def scan(
+        self, held: Container[bytes], *, unsynced_blocks_max: int, in_use: bool = False
+    ) -> dict[bytes, StoredFile]:
         """Every file: of those that a message holds only how long it is; of the others what is whole, and the rest is
-        cut off."""
+        cut off. Unless they are `in_use`: then another thread may just be appending to one, or deleting it."""
         found: dict[bytes, StoredFile] = {}
         for path in sorted(self._directory.iterdir()):
             try:
@@ -138,24 +140,28 @@ class StreamFiles:
                 identity = b""
             if len(identity) != GLOBAL_ID_BYTES:
                 continue  # not one of ours
-            size = path.stat().st_size
-            blocks = block_count(size)
-            if identity in held:
-                found[identity] = StoredFile(blocks, size - blocks * HEADER.size, True)
-            elif (repaired := self._repair(path, identity, blocks, unsynced_blocks_max)) is not None:
-                found[identity] = repaired
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                size = path.stat().st_size
+                blocks = block_count(size)
+                if identity in held:
+                    found[identity] = StoredFile(blocks, size - blocks * HEADER.size, True)
+                elif (whole := self._whole(path, identity, blocks, unsynced_blocks_max, cut=not in_use)) is not None:
+                    found[identity] = whole
         return found
 
-    def _repair(self, path: Path, identity: bytes, blocks: int, unsynced_blocks_max: int) -> StoredFile | None:
+    def _whole(
+        self, path: Path, identity: bytes, blocks: int, unsynced_blocks_max: int, *, cut: bool
+    ) -> StoredFile | None:
         first = max(0, blocks - unsynced_blocks_max)
         whole, _ = self.read(identity, first, blocks - first)
         if first and not whole:  # damage beyond what can have been unsynced: nobody can go on with this
-            path.unlink()
+            if cut:
+                path.unlink()
             return None
         count = first + len(whole)
         last = whole[-1] if whole else Block(0, False, b"")
-        size = (count - 1) * BLOCK_BYTES + HEADER.size + len(last.payload) if count else 0
-        os.truncate(path, size)
+        if cut:
+            os.truncate(path, (count - 1) * BLOCK_BYTES + HEADER.size + len(last.payload) if count else 0)
         with path.open("rb") as file:
             self._disk.fsync(file.fileno())  # what was only in the system's memory is told to be durable from now on
         return StoredFile(count, content_bytes(count, len(last.payload)), last.is_last)

@@ -26,6 +26,7 @@ from angarium.store.residency import Residency
 from angarium.store.settings import StoreSettings
 
 WRITES_MAX = 4_000  # keys put or deleted in one transaction: with `chunk_bytes` bounds its dirty pages and its time
+LMDB_OWN_PAGES = 16  # its two meta pages, and about what its list of free pages takes
 READERS_MAX = 126
 _DELETE_COST_BYTES = 1024  # what deleting one key counts against `chunk_bytes`: its share of pages copied and freed
 _CRC = struct.Struct("<I")
@@ -88,6 +89,15 @@ class Tables:
     @property
     def file_bytes(self) -> int:
         return self._path.stat().st_size
+
+    def room_bytes(self) -> int:
+        """What is free on the disk, and what of the file, which never shrinks, holds nothing any more."""
+        free_bytes = self._disk.free_bytes(self._path.parent)
+        with self._errors(), self._env.begin(buffers=True) as transaction:
+            found = [transaction.stat(database) for database in (self._meta, *self._databases.values())]
+            pages = sum(each["branch_pages"] + each["leaf_pages"] + each["overflow_pages"] for each in found)
+            allocated = int(self._env.info()["last_pgno"]) + 1
+            return free_bytes + max(0, allocated - pages - LMDB_OWN_PAGES) * int(found[0]["psize"])
 
     def applied(self) -> int:
         """The last journal group whose effects are all here; 0 when the note of it is missing or damaged."""

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from angarium.cli.failure import EXIT_USAGE, Failure
 from angarium.cli.pipeline_settings import PipelineSettings
 from angarium.core.errors import ConfigError
 
@@ -49,5 +50,6 @@ def test_mistakes_are_told(tmp_path: Path, text: str, complaint: str) -> None:
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--to is missing: give it, or 'to' in the file"):
+    with pytest.raises(Failure, match="--to is missing: give it, or 'to' in the file") as caught:
         settings(tmp_path, "").required("to", "--to")
+    assert caught.value.exit_code == EXIT_USAGE

@@ -178,6 +178,8 @@ def test_text_of_what_is_no_text_is_refused(run: Runner) -> None:
         ({"deduplication_id": 5}, "bad-header"), ({"last_value_key": ""}, "bad-header"),
         ({"properties": {"a-b": 1}}, "bad-property"), ({"properties": {"a": []}}, "bad-property"),
         ({"properties": {"a": 1 << 64}}, "bad-property"), ({"properties": {"JMSXGroupID": "g"}}, "bad-property"),
+        ({"properties": {"a": "\ud800"}}, "bad-property"), ({"type": "\ud800"}, "bad-header"),
+        ({"correlation_id": "\ud800"}, "bad-header"), ({"deduplication_id": "\ud800" * 200}, "bad-header"),
     ],
     ids=str,
 )  # fmt: skip
@@ -185,6 +187,13 @@ def test_fields_that_cannot_be_are_refused(fields: dict[str, Any], code: str) ->
     with pytest.raises(Rejected) as caught:
         make_options(None, now_ms=NOW_MS, **fields)
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize("body", ["\ud800", {"a": "\ud800"}, {"\ud800": 1}, ["\ud800"]], ids=ascii)
+def test_half_of_a_surrogate_pair_is_no_body(body: Any) -> None:
+    with pytest.raises(Rejected) as caught:
+        encode_body(body)
+    assert caught.value.code == "bad-body"
 
 
 def test_ids_and_keys_are_as_long_as_the_broker_remembers_them() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from angarium.client.log import ATTEMPTS_MAX, Answer, Log, LogGone, LogPage, list_logs, priority_of
+from angarium.client.log import ATTEMPTS_MAX, PAGES_AHEAD, Answer, Log, LogGone, LogPage, list_logs, priority_of
 from angarium.core.errors import Rejected, RemoteProtocolError, Unavailable
 from angarium.core.storage import position_key
 from tests.unit.core.core_manager import World
@@ -39,7 +39,7 @@ def positions(pages: list[LogPage]) -> list[int]:
     return [position for page in pages for piece in page.pieces for position in piece.positions]
 
 
-def test_pages_follow_each_other_to_the_end_and_the_next_is_asked_for_early() -> None:
+def test_pages_follow_each_other_to_the_end_and_some_are_fetched_early() -> None:
     async def scenario() -> None:
         world = World()
         producer = world.producer(world.locate("q"))
@@ -51,9 +51,28 @@ def test_pages_follow_each_other_to_the_end_and_the_next_is_asked_for_early() ->
         first = await anext(pages)
         for _ in range(20):
             await asyncio.sleep(0)
-        assert first.next == 4 and [arguments["position"] for arguments in asked] == [0, 4]
+        assert first.next == 4 and [arguments["position"] for arguments in asked] == [0, 4, 8, 12]
+        assert len(asked) == 1 + PAGES_AHEAD
         assert positions([first, *[page async for page in pages]]) == list(range(20))
         assert len(asked) == 5 and positions(await pages_of(log, 3, 11)) == list(range(3, 11))
+
+    asyncio.run(scenario())
+
+
+def test_a_reader_that_stops_early_asks_for_no_more() -> None:
+    async def scenario() -> None:
+        world = World()
+        producer = world.producer(world.locate("q"))
+        for _ in range(20):
+            producer.publish(bytes(400_000), bytes(400_000))
+        asked: list[dict[str, Any]] = []
+        pages = Log(asking(world, log=asked), "q").pages()
+        await anext(pages)
+        await pages.aclose()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(asked) <= 1 + PAGES_AHEAD
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(scenario())
 

@@ -72,15 +72,17 @@ def test_one_past_the_limit_of_a_batch_is_refused(bench: Bench) -> None:
 
 
 def test_the_sessions_unconfirmed_bytes_are_bounded_and_fairly_shared() -> None:
-    bench = Bench().ready(unconfirmed_bytes_max=300_000).with_session().with_producer()
+    body_bytes = BATCH_COST_MAX // 2 + 1_000
+    limit = 2 * body_bytes + 10_000
+    bench = Bench().ready(unconfirmed_bytes_max=limit).with_session().with_producer()
     bench.do(events.OpenProducer(1, 2, "other", QUEUE))
     bench.receive(frames.ProducerOpened(2, b"q" * 16, 0))
     for producer in (1, 2):
         for _ in range(4):
-            publish(bench, b"x" * 140_000, producer=producer)  # two make a batch too large, and three too many bytes
+            publish(bench, b"x" * body_bytes, producer=producer)  # two make a batch too large, and three too many bytes
     in_flight, served = bench.take_batches(), b""
     while in_flight:
-        assert sum(len(batch.data) for batch in in_flight) <= 300_000
+        assert sum(len(batch.data) for batch in in_flight) <= limit
         batch = in_flight.pop(0)
         served += batch.producer[:1]
         bench.receive(frames.Confirm(1 if batch.producer == PRODUCER_ID else 2, batch.last_sequence))

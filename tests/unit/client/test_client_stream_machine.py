@@ -234,6 +234,17 @@ def test_the_reader_of_a_closed_consumer_ends() -> None:
     assert [item.code for item in ended] == ["not-held"]
 
 
+def test_a_reader_that_is_opened_after_its_consumer_was_closed_ends_at_once() -> None:
+    """Once: it waited for the consumer to open, for ever."""
+    client = reading()
+    client.do(events.CloseConsumer(1, 1))
+    client.say(frames.ConsumerClosed(1))
+    client.do(stream_events.OpenReader(1, 2, 1, position=7))
+    assert isinstance(ended := client.told[-1], stream_events.ReaderEnded)
+    assert (ended.reader, ended.code) == (2, "not-held")
+    assert not [frame for frame, _ in client.sent if isinstance(frame, frames.StreamRead) and frame.reader == 2]
+
+
 def test_a_session_that_is_closing_says_nothing_more_of_its_streams() -> None:
     """Once: the stream was closed behind its session, which is a violation, and the broker hung up."""
     client = Client()

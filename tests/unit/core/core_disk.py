@@ -17,6 +17,7 @@ from angarium.core.destination.events import (
 from angarium.core.destination.overtaking import overtaking
 from angarium.core.destination.restoring import StoredState
 from angarium.core.storage import DeleteRange, Operation, Put, Table, key_of, position_key
+from angarium.core.stream.events import StoredFile
 
 
 class FakeDisk:
@@ -28,6 +29,7 @@ class FakeDisk:
         self.damaged_rows: set[tuple[Table, bytes]] = set()  # of any table: the same
         self.deleted: list[DeleteRange] = []  # every range deletion that was applied, in order
         self.batches_written = 0
+        self.stream_files: dict[bytes, StoredFile] = {}  # as they are found at a start
 
     def complete_next(self) -> Write | None:
         """Make the next write durable that this disk can take."""
@@ -129,4 +131,5 @@ class FakeDisk:
             prepared=dict(self.tables[Table.PREPARED]),
             decisions=dict(self.tables[Table.DECISION]),
             moves=dict(self.tables[Table.MOVE]),
+            stream_files=dict(self.stream_files),
         )

@@ -34,11 +34,13 @@ from angarium.core.destination.overtaking import overtaking
 from angarium.core.ids import GLOBAL_ID_BYTES
 from angarium.core.moving.moves import FRAMES as MOVE_FRAMES
 from angarium.core.storage import DeleteRange, Table
+from angarium.core.stream.events import AppendBlock, DeleteFile, ReadBlocks, SyncFile
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind, Frame
 from tests.unit.core.core_clients import Consumer, Producer
 from tests.unit.core.core_disk import FakeDisk
+from tests.unit.core.core_streams import FakeFiles
 
 WALL_MS_AT_ZERO = 1_700_000_000_000.0
 _F = TypeVar("_F", bound=Frame)
@@ -57,9 +59,11 @@ class World:
         auto: bool = True,
         now: float = 1_000.0,
         number: int = 0,
+        files: FakeFiles | None = None,
     ) -> None:
         self.settings = settings or DestinationSettings()
         self.disk = disk or FakeDisk()
+        self.files = files  # None: nothing is made of what is asked of files
         self.auto = auto
         self.is_checked = True
         self.now = now
@@ -80,8 +84,17 @@ class World:
         self._run(self.manager.handle(event, now=self.now))
         if self.is_checked:
             self.manager.check()
+            waiting = {write.token for write in self.disk.waiting}
+            assert self.manager._writes.keys() == waiting, "something is noted of a write that was never asked for"
         if self.auto:
             self.run_disk()
+            self.read_selectors()
+
+    def read_selectors(self) -> None:
+        """Until all that are large are read."""
+        while (due := self.manager.readings.deadline()) is not None:
+            self.now = max(self.now, due)
+            self.tell(Tick())
 
     def frame(self, session: bytes, destination: int, frame: Frame, payload: bytes = b"") -> None:
         self._uses.setdefault(session, {})[destination] = None
@@ -104,12 +117,14 @@ class World:
                     self.moving.append(command)
                 case Report():
                     self.reports.append(command)
+                case AppendBlock() | SyncFile() | DeleteFile() | ReadBlocks() if self.files is not None:
+                    self.files.waiting.append(command)
 
     # -- the disk ----------------------------------------------------------------------------------
 
     def run_disk(self) -> None:
         """Until nothing is left that the disk could do."""
-        while self.complete_write() or self.complete_read():
+        while self.complete_write() or self.complete_read() or self.complete_file():
             pass
 
     def complete_write(self) -> bool:
@@ -134,6 +149,15 @@ class World:
             self.tell(self.disk.read_rows(read))
         else:
             self.tell(BatchesRead(read.token, self.disk.read(read)))
+        self.auto = auto
+        return True
+
+    def complete_file(self) -> bool:
+        if self.files is None or not self.files.waiting:
+            return False
+        auto, self.auto = self.auto, False
+        for event in self.files.do_next():
+            self.tell(event)
         self.auto = auto
         return True
 
@@ -169,9 +193,12 @@ class World:
         """The node crashes; of the writes that wait the first `kept` had reached the disk."""
         self.disk.crash(kept)
         self.disk.full = False
+        if self.files is not None:
+            self.disk.stream_files = self.files.crash()
         successor = World(
-            settings or self.settings, disk=self.disk, auto=self.auto, now=self.now + after_s, number=self.number
-        )
+            settings or self.settings, disk=self.disk, auto=self.auto, now=self.now + after_s, number=self.number,
+            files=self.files,
+        )  # fmt: skip
         successor._last_identity = self._last_identity
         if self.auto:
             successor.run_disk()

@@ -14,6 +14,7 @@ from angarium.core.transaction.coordinator import passed_on
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
 from tests.unit.core.core_manager import World
+from tests.unit.core.core_streams import FakeFiles
 
 SOURCE, TARGET = 1, 2
 NAMES = {SOURCE: "g", TARGET: "h"}
@@ -22,7 +23,7 @@ _REPLICAS = {SOURCE: Replica("x", b"x" * 16), TARGET: Replica("y", b"y" * 16)}
 
 class Pair:
     def __init__(self, settings: DestinationSettings | None = None) -> None:
-        self.worlds = {number: World(settings, number=number) for number in NAMES}
+        self.worlds = {number: World(settings, number=number, files=FakeFiles()) for number in NAMES}
         self.target._last_identity = 1_000  # sessions of one cluster are known by different ids
         self.state = State()
         decisions: list[d.AnyDecision] = [d.VotersSet((), d.Founding(b"cluster", b"", Limits()))]
@@ -106,6 +107,21 @@ class Pair:
             for number in NAMES:
                 self.hear(number)
             self.run()
+
+    def crash_at(self, step: int, victim: int, *, then_s: int) -> None:
+        """A move of so many steps, then one of the two dies and is promoted anew; then all goes on for so long."""
+        self.begin()
+        self.hear(SOURCE)
+        self.hear(TARGET)
+        for _ in range(step):
+            self.step(SOURCE) or self.step(TARGET)
+        self.worlds[victim].moving.clear()
+        self.crash(victim)
+        for _ in range(then_s):
+            self.run()
+            for number in (SOURCE, TARGET):
+                self.hear(number)
+                self.worlds[number].advance(1.0)
 
     def crash(self, number: int, kept: int = 0) -> None:
         """Its message manager, which is promoted anew; of the writes that wait the first `kept` were durable."""

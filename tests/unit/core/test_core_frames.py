@@ -208,6 +208,21 @@ def test_an_incomplete_frame_costs_about_what_has_arrived_of_it() -> None:
     assert refusal(header, peak_bytes_max=FRAME_BYTES_MAX // 4) == ""
 
 
+@pytest.mark.parametrize("kept_bytes", [0, 1 << 20])
+def test_a_long_frame_leaves_a_buffer_behind_only_as_long_as_agreed(kept_bytes: int) -> None:
+    frame = encode(1, frames.Reply(1, "", "", {}), bytes(900_000))
+    reader = FrameParser(frame_bytes_max=FRAME_BYTES_MAX, buffer_kept_bytes=kept_bytes)
+    tracemalloc.start()
+    try:
+        for _ in range(3):
+            assert not reader.feed(frame[:500_000])
+            assert len(reader.feed(frame[500_000:])) == 1
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert (kept > 800_000) is (kept_bytes > 0)
+
+
 @pytest.mark.parametrize(
     ("meta_bytes", "length"),
     [(3, 14), (1 << 31, 14), ((1 << 32) - 1, 14), (0, 11), (0, 0), (2, 13)],

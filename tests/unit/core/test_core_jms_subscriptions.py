@@ -43,6 +43,24 @@ def test_a_shared_subscription_that_is_not_durable_goes_with_its_last_consumer()
     assert names(world, topic) == []
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_shared_subscription_that_is_not_durable_may_have_the_name_of_one_that_is(shared: bool) -> None:
+    """8.3.2: such subscriptions are completely separate."""
+    world = World()
+    topic = topic_of(world)
+    durable = world.consumer(topic, subscription="s", shared=shared)
+    passing = world.consumer(topic, subscription="s", shared=True, durable=False)
+    producer = world.producer(topic)
+    producer.publish(b"m0")
+    assert (durable.bodies, passing.bodies) == ([b"m0"], [b"m0"])
+    passing.close()
+    durable.close()
+    producer.publish(b"m1")
+    passing = world.consumer(topic, subscription="s", shared=True, durable=False)
+    assert (passing.bodies, passing.closed_codes) == ([], [])
+    assert world.consumer(topic, subscription="s", shared=shared).bodies == [b"m0", b"m1"]
+
+
 def test_a_shared_durable_subscription_keeps_what_arrives_while_nobody_consumes() -> None:
     world = World()
     topic = topic_of(world)

@@ -2,6 +2,7 @@
 import pytest
 
 from angarium.core.destination.gauge import MARKS_MAX, ByteGauge
+from angarium.core.destination.limits import Limits
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
 from tests.unit.core.core_clients import Producer
@@ -324,5 +325,61 @@ def test_a_full_destination_blocks_after_a_restart() -> None:
     producer = world.producer(queue)
     producer.publish(b"1", b"2", b"3")
     world = world.restarted()
+    assert world.describe("q")["blocked"].startswith("destination-full: ")
     producer.resume(world=world, session=world.session())
     assert signals(producer) == ["Block"]
+    assert world.last(producer.session, frames.ProducerOpened).blocked, "else it would send before it hears of it"
+
+
+def test_what_was_to_die_does_not_come_after_what_was_delivered_in_its_stead() -> None:
+    """After a start it is nobody's until those who were there have said what they hold (crowded-trade, seed 10)."""
+    world = World()
+    queue = limited(world, "q", over_limit="oldest", messages_max=3)
+    producer, consumer = world.producer(queue), world.consumer(queue, credit=0)
+    producer.publish(*[b"%d" % n for n in range(3)])
+    world.auto = False
+    producer.publish(b"3", b"4")
+    assert world.complete_write()  # 0 and 1 are to die, and that is not durable yet
+    consumer.credit(3)
+    while world.complete_read():
+        pass
+    assert consumer.bodies == [b"2", b"3", b"4"]
+    world = world.restarted()
+    world.auto = True
+    world.run_disk()
+    consumer.resume([(2, 5)], credit=6, next_position=5, world=world)
+    assert consumer.bodies == []
+    assert world.describe("_DMQ")["messages"] == 2
+
+
+@pytest.mark.parametrize("policy", [{"over_limit": "oldest"}, {"slow_subscriber": "drop", "kind": "topic"}])
+def test_one_message_that_is_held_does_not_cost_all_others(policy: dict[str, str]) -> None:
+    """Nothing is freed while the first is held; once, one past the limit cost all that waited, and all that came."""
+    world = World()
+    destination = limited(world, "d", bytes_max=10_000, **policy)
+    consumer = world.consumer(destination, credit=1)
+    producer = world.producer(destination)
+    for number in range(40):
+        producer.publish(b"%d" % number + bytes(1_000))
+    consumer.credit(100)
+    numbers = [int(body.rstrip(b"\0")) for body in consumer.bodies]
+    assert numbers == [0, *range(40 - len(numbers) + 1, 40)] and 8 <= len(numbers) <= 10
+
+
+def test_what_a_publish_costs_grows_with_the_subscribers_not_with_their_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    look = Limits._excess
+
+    def spy(limits: Limits, count: int, stored_bytes: int, stored: int) -> int:
+        nonlocal looks
+        looks += 1
+        return look(limits, count, stored_bytes, stored)
+
+    world = World()
+    topic = limited(world, kind="topic", messages_max=5, slow_subscriber="drop")
+    for _ in range(20):
+        world.consumer(topic, credit=100)
+    producer = world.producer(topic)
+    monkeypatch.setattr(Limits, "_excess", spy)
+    producer.publish(b"x")
+    assert 20 <= looks <= 60, "some for each subscriber"

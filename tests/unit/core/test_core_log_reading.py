@@ -4,10 +4,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from angarium.core.destination import selecting
 from angarium.core.destination.log import LANE_POSITIONS, lane_for
 from angarium.core.destination.log_pages import READ_BYTES_MAX, SELECTED_BYTES_MAX
 from angarium.core.destination.log_readers import READERS_MAX
-from angarium.core.storage import Table
+from angarium.core.storage import Table, position_key
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind
@@ -116,6 +117,21 @@ def test_pages_with_a_selector_look_at_less_and_may_be_empty() -> None:
     answer, found = read(world, selector="n = 7")
     assert not found and answer["next"] == 2
     assert [position for position, _ in whole(world, selector="n = 7")] == [7]
+
+
+def test_pages_with_a_large_selector_look_at_few_messages_and_miss_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selecting, "AT_ONCE", 300)
+    world = World()
+    queue = world.locate("q")
+    producer = world.producer(queue)
+    for first in range(0, 60, 20):
+        numbers = range(first, first + 20)
+        producer.publish(*[b"%d" % number for number in numbers], columns=properties(*numbers))
+    world.disk.tables[Table.BATCH].pop(position_key(queue, 40))  # what is missing farther on is told when it is read
+    selector = " OR ".join(["n = 7", "n = 45", *(f"m{number} = 1" for number in range(98))])
+    answer, found = read(world, selector=selector)
+    assert not found and answer["next"] == 3 and "missing" not in answer
+    assert [position for position, _ in whole(world, selector=selector)] == [7, 45]
 
 
 def test_a_selector_is_evaluated_in_the_broker_and_positions_stay_right() -> None:

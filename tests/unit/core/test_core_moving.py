@@ -173,27 +173,11 @@ def test_one_that_is_given_up_before_its_last_write_is_durable_is_opened_after_i
     assert producer.opened.sequence == 11 and consumer.bodies[-1] == b"m10"
 
 
-def crashing(pair: Pair, at: int, victim: int) -> None:
-    """As many steps as are said, then one of the two dies and is promoted anew; then all goes on."""
-    pair.begin()
-    pair.hear(SOURCE)
-    pair.hear(TARGET)
-    for _ in range(at):
-        pair.step(SOURCE) or pair.step(TARGET)
-    pair.worlds[victim].moving.clear()
-    pair.crash(victim)
-    for _ in range(40):
-        pair.run()
-        for number in (SOURCE, TARGET):
-            pair.hear(number)
-            pair.worlds[number].advance(1.0)
-
-
 @pytest.mark.parametrize("victim", [SOURCE, TARGET])
 @pytest.mark.parametrize("at", range(0, 34, 2))
 def test_whoever_dies_at_whatever_step_it_is_moved_in_the_end_and_whole(at: int, victim: int) -> None:
     pair, _, consumer = used()
-    crashing(pair, at, victim)
+    pair.crash_at(at, victim, then_s=40)
     assert pair.placement.group_of("q") == TARGET and not pair.placement.moves
     assert pair.has(TARGET) and not pair.has(SOURCE) and not pair.rows(SOURCE, consumer.destination)
     identity = pair.target.locate("q")
@@ -246,19 +230,6 @@ def test_one_that_goes_home_while_its_group_is_down_is_not_kept_there() -> None:
     assert pair.has(SOURCE) and not pair.has(TARGET) and not pair.rows(TARGET, found)
     asked = pair.locate(TARGET)
     assert not pair.target.received(asked, frames.Located) and not pair.has(TARGET), "nor is it made there anew"
-
-
-def test_what_is_traced_stays() -> None:
-    pair = Pair()
-    pair.source.request("destination.create", name="q", traced=True)
-    pair.begin()
-    pair.hear(SOURCE)
-    pair.run()
-    assert pair.placement.moves_ended["q"].code == "traced" and pair.has(SOURCE)
-    pair.hear(SOURCE)
-    pair.source.request("destination.alter", name="q", traced=False)
-    pair.move()
-    assert pair.has(TARGET)
 
 
 def test_one_that_is_not_there_cannot_be_moved() -> None:

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from angarium.core.destination.events import DestinationSettings, SettingsChanged
+from angarium.core.destination.events import DestinationSettings, DiskMeasured, SettingsChanged
 from angarium.core.errors import ConfigError
 from angarium.core.stream.events import StreamSettings
 from angarium.core.wire import frames
@@ -137,5 +137,28 @@ def test_another_policy_counts_at_once(first: str) -> None:
 
 
 def test_a_policy_that_there_is_not_is_refused() -> None:
-    with pytest.raises(ConfigError, match="use 'block' or 'refuse'"):
-        DestinationSettings(node_over_limit="oldest")
+    with pytest.raises(ConfigError, match="use 'block', 'refuse' or 'oldest'"):
+        DestinationSettings(node_over_limit="newest")
+
+
+@pytest.mark.parametrize("policy", ["block", "refuse", "oldest"])
+def test_a_disk_with_little_room_is_a_limit_too(policy: str) -> None:
+    limits = {"node_messages_max": 100} if policy == "oldest" else {}
+    world = World(DestinationSettings(node_disk_free_bytes_min=1_000, node_over_limit=policy, **limits))
+    producer = world.producer(world.locate("q"))
+    world.tell(DiskMeasured(1_000))
+    producer.publish(b"x")
+    assert signals(producer) == [] and producer.confirmed == 1
+    world.tell(DiskMeasured(999))
+    producer.publish(b"x")
+    if policy == "refuse":
+        assert refused(producer) == [(2, 2, "node-full")] and signals(producer) == []
+    else:
+        block = world.last(producer.session, frames.Block)
+        assert block.code == "node-full" and "node_disk_free_bytes_min is 1,000" in block.reason
+    world.tell(DiskMeasured(1_100))
+    assert signals(producer) == ([] if policy == "refuse" else ["Block"]), "not at the first byte that is free again"
+    world.tell(DiskMeasured(1_250))
+    producer.publish(b"x")
+    assert signals(producer) == ([] if policy == "refuse" else ["Block", "Unblock"]) and producer.confirmed == 3
+    assert world.describe("_DMQ")["messages"] == 0

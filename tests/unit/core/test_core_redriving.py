@@ -13,8 +13,9 @@ from angarium.core.destination import browsing, selecting
 from angarium.core.destination.events import DestinationSettings
 from angarium.core.errors import Rejected
 from angarium.core.ids import format_id, message_id
-from angarium.core.selector.compiled import CompiledSelector, compile_selector
-from angarium.core.selector.parser import parse
+from angarium.core.selector.compiled import CompiledSelector, making
+from angarium.core.selector.pace import Pace, Portions
+from angarium.core.selector.parser import parsing
 from angarium.core.selector.syntax import Selector
 from angarium.core.storage import Table
 from angarium.core.wire import frames
@@ -240,16 +241,16 @@ def test_a_selector_is_compiled_once_for_all_pages_and_all_who_open(monkeypatch:
     compiled: list[object] = []
     parsed: list[str] = []
 
-    def counted_compile(selector: Selector) -> CompiledSelector:
+    def counted_making(selector: Selector, pace: Pace) -> Portions[CompiledSelector]:
         compiled.append(selector)
-        return compile_selector(selector)
+        return making(selector, pace)
 
-    def counted_parse(selector: str) -> Selector | None:
+    def counted_parsing(selector: str, pace: Pace) -> Portions[Selector | None]:
         parsed.append(selector)
-        return parse(selector)
+        return parsing(selector, pace)
 
-    monkeypatch.setattr(selecting, "compile_selector", counted_compile)
-    monkeypatch.setattr(selecting, "parse", counted_parse)
+    monkeypatch.setattr(selecting, "making", counted_making)
+    monkeypatch.setattr(selecting, "parsing", counted_parsing)
     world = World()
     queue = world.queue_with(1, 1)
     text = "number = 12345678901"

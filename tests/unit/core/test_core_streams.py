@@ -151,6 +151,24 @@ def test_a_full_disk_is_told_to_every_sender_also_to_new_ones_and_passes() -> No
     assert [frame.code for frame in world.received(frames.StreamStored)[2:]] == ["", ""]
 
 
+def test_no_stream_grows_while_its_destination_is_blocked() -> None:
+    """Once: all of it was stored, however long, and only its message waited: streams passed any limit."""
+    world = World()
+    world.open(1)
+    world.send(1, FULL)
+    world.perform(world.streams.destination_blocked(QUEUE, "destination-full", "10 of messages_max 10"))
+    world.open(2)
+    assert world.received(frames.StreamOpened)[-1].limit == 0
+    world.send(1, FULL, first=1)  # was on its way
+    world.run_files()
+    last = world.received(frames.StreamStored)[-1]
+    assert (last.stream, last.stored, last.limit) == (1, 2, 2), "durable, and not one more may come"
+    with pytest.raises(RemoteProtocolError, match="limit 2"):
+        world.send(1, FULL, first=2)
+    world.perform(world.streams.destination_blocked(QUEUE, "", ""))
+    assert [(frame.stream, frame.limit) for frame in world.received(frames.StreamStored)[-2:]] == [(1, 4), (2, 2)]
+
+
 def test_what_blocks_a_destination_is_told_to_those_who_stream_to_it_with_its_own_code() -> None:
     world = World()
     world.open(1)

@@ -12,6 +12,7 @@ from angarium.core.groups.group_services import GroupServices
 from angarium.core.groups.log import ENTRY, IDENTITY, TERM
 from angarium.core.groups.records import NodeRecord, Voter
 from angarium.core.groups.settings import GroupSettings
+from angarium.core.groups.watching import Watch
 from angarium.core.storage import Put
 from angarium.sim.groups.world import GroupsWorld, Shape
 
@@ -67,6 +68,27 @@ def test_one_node_alone_is_a_cluster_at_once() -> None:
     driver.handle(e.Requested(1, d.SettingSet("k", b"v")))
     assert driver.of(e.RequestAnswered) == [e.RequestAnswered(1, "", "", driver.services.state.index)]
     assert len(driver.of(ViewChanged)) == len(driver.of(VotersChanged)) == 1
+
+
+def test_a_leader_whose_own_loop_stood_still_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives everybody the full time anew; after so long that it may have been replaced it leads no more."""
+    anew: list[float] = []
+    monkeypatch.setattr(Watch, "lagged", lambda watch, now: anew.append(now))
+    driver = Driver(machine())
+    driver.run(1.0)
+    raft, settings = driver.services.raft, GroupSettings()
+    assert raft is not None and driver.services.is_leader and not anew
+    term, due = raft.term, driver.services.deadline()
+    assert due is not None
+    driver.now = due + settings.lag_s * 1.01
+    driver.handle(e.Tick())
+    assert anew == [driver.now] and raft.term == term
+    due = driver.services.deadline()
+    assert due is not None
+    driver.now = due + settings.election_s
+    driver.handle(e.Tick())
+    driver.run(3.0)
+    assert driver.services.is_leader and raft.term > term
 
 
 def test_it_comes_back_as_what_it_was() -> None:

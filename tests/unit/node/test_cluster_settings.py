@@ -42,6 +42,7 @@ def test_a_node_that_is_alone_needs_none_of_it() -> None:
         ({"groups": (), "voters": ("a1",)}, "NAME=HOST:PORT"),
         ({"groups": ("a a1 a2",)}, "GROUP: NODE"),
         ({"groups": ("a: a1 a1",)}, "once"),
+        ({"groups": ("a/b: a1",)}, "no '/' in the name"),
         ({"groups": ("a: a1", "a: a2")}, "once"),
         ({"bus": "nowhere"}, "cluster.bus"),
         ({"bus": "10.0.0.1:99"}, "multicast group"),

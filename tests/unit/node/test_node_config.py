@@ -153,7 +153,7 @@ def test_unknown_keys_are_named_with_the_one_that_was_meant(tmp_path: Path, text
         ("[node]\nsite = 65536", "node.site 65536: from 0 to 65,535"),
         ("[node]\nlog_level = 'debug'", "'info', 'warning' or 'error'"),
         ("[node]\nunwritten_bytes_max = 1", "at least 1,048,576"),
-        ("[destination]\nnode_over_limit = 'oldest'", "'block' or 'refuse'"),
+        ("[destination]\nnode_over_limit = 'newest'", "'block', 'refuse' or 'oldest'"),
         ("[node]\nlisten = 'x:y'", "HOST:PORT"),
         ("[node]\nlisten = ':1'", "HOST:PORT"),
         ("[node]\nlisten = 'x:65536'", "HOST:PORT"),

@@ -1,8 +1,11 @@
 """Goal: stream files are written in order and together, a full disk loses nothing and is told once, deletions make room
-and take what they delete out of the line, and a failed sync is the end of its stream.
+and take what they delete out of the line, a failed sync is the end of its stream, and one that was deleted may be
+written again: nothing that was done before, or is still to be done, to the file of that name is taken for the new one.
 Method: the driver on files that a test fills, breaks and looks at."""
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -23,6 +26,7 @@ from angarium.core.stream.events import (
 )
 from angarium.runtime import stream_disk
 from angarium.runtime.stream_disk import StreamDisk
+from angarium.store import stream_files
 from angarium.store.stream_files import StreamFiles
 from tests.unit.node.disk_driver import WAIT_S_MAX
 
@@ -37,6 +41,8 @@ class FakeFiles:
         self.steps = 1  # of a deletion
         self.failing: BaseException | None = None
         self.is_closed = False
+        self.may_sync = threading.Event()
+        self.may_sync.set()
 
     def append(self, stream: bytes, first: int, blocks: Sequence[Block]) -> None:
         if self.failing is not None:
@@ -48,6 +54,7 @@ class FakeFiles:
     def sync(self, stream: bytes) -> None:
         if stream == self.bad_sync:
             raise OSError(5, "Input/output error")
+        assert self.may_sync.wait(WAIT_S_MAX)
         self.calls.append(("sync", stream, 0))
 
     def delete(self, stream: bytes) -> bool:
@@ -65,11 +72,12 @@ class FakeFiles:
 class Driven:
     """To be made on a running loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, real: StreamFiles | None = None) -> None:
         self.files = FakeFiles()
         self.told: list[FileEvent] = []
         self.failures: list[BaseException] = []
-        self.disk = StreamDisk(cast(StreamFiles, self.files), told=self.told.extend, failed=self.failures.append)
+        files = real or cast(StreamFiles, self.files)
+        self.disk = StreamDisk(files, told=self.told.extend, failed=self.failures.append)
 
     def append(self, stream: bytes, *numbers: int) -> None:
         for number in numbers:
@@ -83,9 +91,9 @@ class Driven:
         pytest.fail(f"not in time: told {self.told}, done {self.files.calls}")
 
 
-def drive(scenario: Callable[[Driven], Awaitable[None]]) -> Driven:
+def drive(scenario: Callable[[Driven], Awaitable[None]], real: StreamFiles | None = None) -> Driven:
     async def run() -> Driven:
-        driven = Driven()
+        driven = Driven(real)
         await scenario(driven)
         await driven.disk.close()
         await asyncio.sleep(0)
@@ -169,6 +177,46 @@ def test_a_sync_that_fails_is_the_end_of_its_stream_and_of_no_other() -> None:
     failed = [event for event in driven.told if isinstance(event, FileFailed)]
     assert failed == [FileFailed(A, "could not be made durable: Input/output error")]
     assert FileWritten(A, 2) not in driven.told, "what follows is ignored until it is deleted"
+
+
+def test_one_that_is_written_again_while_it_is_still_being_deleted_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_files, "_DELETE_STEP_BYTES", 1)
+    files = StreamFiles(tmp_path)
+    block = Block(0x8CDC1683, True, b"x")
+    for stream in (A, B):
+        files.append(stream, 0, [block])
+
+    async def scenario(driven: Driven) -> None:
+        driven.disk.write(DeleteFile(B))  # in many steps, and A has to wait until it is gone
+        driven.disk.write(DeleteFile(A))
+        driven.disk.write(AppendBlock(A, 0, block))
+        driven.disk.write(SyncFile(A, 1))
+        await driven.until(lambda: FileSynced(A, 1) in driven.told)
+        await driven.until(lambda: not (tmp_path / "streams" / B.hex()).exists())
+        await asyncio.sleep(0.01)
+
+    assert drive(scenario, files).failures == []
+    assert files.read(A, 0, 1) == ([block], "")
+
+
+def test_what_was_done_to_the_file_that_was_deleted_is_not_told_of_the_new_one() -> None:
+    async def scenario(driven: Driven) -> None:
+        driven.append(A, 0, 1, 2)
+        driven.files.may_sync.clear()
+        driven.disk.write(SyncFile(A, 3))
+        await driven.until(lambda: FileWritten(A, 3) in driven.told)
+        driven.disk.write(DeleteFile(A))
+        driven.append(A, 0)
+        driven.files.may_sync.set()
+        await driven.until(lambda: FileWritten(A, 1) in driven.told)
+        driven.disk.write(SyncFile(A, 1))
+        await driven.until(lambda: FileSynced(A, 1) in driven.told)
+
+    driven = drive(scenario)
+    assert ("sync", A, 0) in driven.files.calls
+    assert FileSynced(A, 3) not in driven.told, "three blocks of the new one are not there"
 
 
 def test_reading_tells_what_there_is_and_what_is_wrong() -> None:

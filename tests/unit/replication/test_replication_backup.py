@@ -370,6 +370,17 @@ def test_nobody_waits_for_a_file_that_the_primary_has_not() -> None:
     assert of(WriteLocal, backup.tell(MessageReceived(A, m.FileGone("g", 1, STREAM))))
 
 
+def test_a_file_that_the_primary_has_again_is_waited_for() -> None:
+    """A destination was moved back, with its very large messages."""
+    backup = following()
+    backup.tell(MessageReceived(A, m.FileGone("g", 1, STREAM)))
+    backup.tell(MessageReceived(A, m.FileBlock("g", 1, STREAM, 0, 1, False), b"content"))
+    record = msgspec.msgpack.encode(StreamRecord(STREAM, 2, 10))
+    named = m.OrderedWrite(1, [m.PutHere(Table.STREAM, b"k", len(record))])
+    told = backup.tell(MessageReceived(A, m.Order("g", 1, EMPTY, 0, 1, [named]), record))
+    assert not of(WriteLocal, told) and of(SendTo, told) == [SendTo(A, m.BlocksAsk("g", 1, STREAM, 1, 2))]
+
+
 def test_a_primary_serves_blocks_from_its_file() -> None:
     primary = Told(replica(A))
     primary.configured(configuration(1, A, B))

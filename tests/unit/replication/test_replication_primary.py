@@ -1,7 +1,7 @@
 """The primary: ordering, committing, waiting, and what it asks of group services."""
 from angarium.core.destination.events import WritesBlocked, WritesUnblocked
 from angarium.core.groups import messages as g
-from angarium.core.groups.configuration import EMPTY, Position
+from angarium.core.groups.configuration import EMPTY, Position, Replica
 from angarium.core.replication import messages as m
 from angarium.core.replication.events import (
     Command,
@@ -212,6 +212,28 @@ def test_who_has_something_else_or_too_little_has_to_copy_from_a_backup_rather_t
     assert isinstance(copy, m.MustCopy) and copy.host == A
 
 
+def test_one_that_is_new_copies_rather_than_being_told_every_order_there_was() -> None:
+    primary = leading(ReplicationSettings(range_bytes=100))
+
+    def order(token: int) -> None:
+        [local] = of(WriteLocal, primary.tell(WritesAsked([write(token, b"v" * 40)])))
+        assert isinstance(local, WriteLocal)
+        primary.tell(LocallyWritten(local.token))
+        primary.tell(MessageReceived(B, m.Ack("g", 1, token)))
+
+    order(1)
+    [few, *_] = messages(primary.tell(MessageReceived(Replica("c", b"another"), m.Hello("g", 1, EMPTY))))
+    assert isinstance(few, m.Welcome)
+    order(2)
+    [copy] = messages(primary.tell(MessageReceived(C, m.Hello("g", 1, EMPTY))))
+    assert isinstance(copy, m.MustCopy) and (copy.host, copy.start) == (B, Position(1, 2))
+    assert copy.reason == "what follows 0/0 is more than one that is new is told"
+    [away, *_] = messages(primary.tell(MessageReceived(C, m.Hello("g", 1, Position(1, 1)))))
+    assert isinstance(away, m.Welcome), "it has been away for a moment"
+    [counted_on, *_] = messages(primary.tell(MessageReceived(B, m.Hello("g", 1, EMPTY))))
+    assert isinstance(counted_on, m.Welcome), "the configuration counts on it"
+
+
 def test_it_hands_over_when_all_is_acknowledged_and_orders_nothing_more() -> None:
     primary = leading()
     [local, _] = primary.tell(WritesAsked([write(1)]))
@@ -245,3 +267,14 @@ def test_a_backup_that_nobody_takes_out_blocks_producers_with_the_reason() -> No
     assert blocked.event.code == "copies-behind" and "group 'g' waits for b" in blocked.event.reason
     primary.tell(MessageReceived(B, m.Ack("g", 1, 1)), now=4.0)
     assert ToManager(WritesUnblocked()) in primary.tell(Tick(), now=4.1)
+
+
+def test_nobody_copies_from_the_store_that_his_own_node_has_lost() -> None:
+    primary = leading(ReplicationSettings(recent_orders_max=1))
+    [local] = of(WriteLocal, primary.tell(WritesAsked([write(token) for token in range(1, 5)])))
+    assert isinstance(local, WriteLocal)
+    primary.tell(LocallyWritten(local.token))
+    primary.tell(MessageReceived(B, m.Ack("g", 1, 4)))
+    copy, *asked = messages(primary.tell(MessageReceived(Replica("b", b"new"), m.Hello("g", 1, EMPTY))))
+    assert isinstance(copy, m.MustCopy) and copy.host == A
+    assert g.ShrinkAsk("g", 1, A, (B,)) in asked, "and nobody waits for it any longer"

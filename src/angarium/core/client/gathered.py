@@ -1,7 +1,7 @@
 """Messages of one producer that wait to become one batch.
 
 A batch holds at most `BATCH_COST_MAX`, where a message costs its bytes and `MESSAGE_COST`: so one counter keeps both
-limits, 256 KiB of bodies and 16,384 messages. A single message may cost more; it then travels alone.
+limits, 512 KiB of bodies and 32,768 messages. A single message may cost more; it then travels alone.
 
 Options are sparse: a plain message costs one append, and columns are built only for a batch that needs them.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from angarium.core.wire.layout import PRIORITY_DEFAULT
 from angarium.core.wire.packing import NO_COLUMNS, MessageColumns, pack
 
-BATCH_COST_MAX = 256 * 1024
+BATCH_COST_MAX = 512 * 1024
 MESSAGE_COST = 16
 BATCH_MESSAGES_MAX = BATCH_COST_MAX // MESSAGE_COST
 _COLUMNS_BYTES_MAX = 29 - MESSAGE_COST  # offsets and all optional columns take at most 29 bytes for each message ...

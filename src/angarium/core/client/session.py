@@ -198,6 +198,8 @@ class SessionWindow:
         consumer = self._consumers.get(event.consumer) if isinstance(event, stream_events.OpenReader) else None
         is_consuming = consumer is not None and consumer.is_open
         self._streams.request(event, outlet, is_open=self._is_open, is_consuming=is_consuming)
+        if isinstance(event, stream_events.OpenReader) and event.consumer >= 0 and consumer is None:
+            self._streams.consumer_ended(event.consumer, outlet)  # it was closed before: nobody answers for it
 
     def _our_producer(self, number: int) -> ProducerWindow:
         try:

@@ -38,17 +38,16 @@ class Blocking:
         limits = self._node_limits
         if not limits.is_set or not limits.has_changed():
             return []
-        text = limits.reason or "the node holds less than its limits again"
+        text = limits.reason or "the node holds less than its limits again, or can make room"
         level, code = (Level.WARNING, "node-full") if limits.reason else (Level.INFO, "node-not-full")
-        return [Report(level, code, text), *self._block_or_refuse()]
+        reports: list[Command] = [] if limits.is_quiet else [Report(level, code, text)]
+        return reports + self._block_or_refuse()
 
     def node_limits_changed(self) -> list[Command]:
-        """Others are set. What is held was not counted while there were none."""
-        for destination in self._destinations.values():
-            self._node_limits.note(destination)
+        """Others are set."""
         if self._node_limits.is_set or not self._node_limits.reason:
             return self.keep_node_limits() or self._block_or_refuse()  # it may be the other one of these from now on
-        self._node_limits.reason = ""
+        self._node_limits.clear()
         return [Report(Level.INFO, "node-not-full", "the node has no limits any more"), *self._block_or_refuse()]
 
     def _block_or_refuse(self) -> list[Command]:

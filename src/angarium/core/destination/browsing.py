@@ -54,13 +54,14 @@ def browsed(asked: PendingBrowse, event: BatchesRead, destination: Destination |
     parts: list[dict[str, Any]] = []
     payload: list[bytes] = []
     following = asked.position if event.batches else asked.end
+    end = asked.end if asked.keep is None else min(asked.end, asked.position + asked.keep.at_once)
     for stored in event.batches:
-        if wanted <= 0 or destination is None:
+        if wanted <= 0 or destination is None or following >= end:
             break
         if isinstance(stored, StoredBatch):
             batch = Batch.trusted(stored.data)
             base = stored.end - batch.count
-            found = unsettled(destination, max(base, asked.position), min(stored.end, asked.end))
+            found = unsettled(destination, max(base, asked.position), min(stored.end, end))
             for low, high in kept(batch, base, found, asked.keep):
                 taken = min(high, low + wanted)
                 if low < taken:
@@ -70,7 +71,7 @@ def browsed(asked: PendingBrowse, event: BatchesRead, destination: Destination |
                     wanted -= taken - low
                     following = taken
         if wanted > 0:
-            following = min(stored.end, asked.end)
+            following = min(stored.end, end)
     # An empty page is not the end: `next` tells where to go on.
     answer = Reply(asked.request, "", "", _page(parts, place_of(following), asked.ends))
     return ToSession(asked.session, answer, b"".join(payload))

@@ -30,6 +30,7 @@ class Consumer:
     held: RangeSet = field(default_factory=RangeSet)
     unclaimed: RangeSet | None = None  # until its first credit after a resume
     accepts: Accepts | None = None  # its selector, if it has one of its own
+    weight: int = 0  # comparisons that this takes at most
     unseen: RangeSet | None = None  # what it has not looked at and passed over; None: it has passed over nothing
     transacted: bool = False  # it settles with the commits of its session
     held_since: float | None = None  # since when it has held something all the time

@@ -38,6 +38,7 @@ class Consuming:
         )  # fmt: skip
         if state.is_queue and (selector := compiled(frame.selector)) is not None:
             consumer.accepts = selector.match
+            consumer.weight = selector.weight
             subscription.names = joined(subscription.names, names_of(frame.selector))
         lost = subscription.attach(consumer, frame.held, resumed=frame.resumed)
         state.subscriptions.note_time(subscription)

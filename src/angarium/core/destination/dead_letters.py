@@ -4,7 +4,7 @@ The move is one write: it is appended here and settled there, or neither. A dead
 and priority; it no longer expires and is not delayed. What happened stands in the header `dead_letter`:
 
     destination, subscription, position   where it was
-    reason                                expired, redelivery-limit, limit-exceeded, rejected, damaged
+    reason                                expired, redelivery-limit, limit-exceeded, node-limit, rejected, damaged
     deliveries                            how often it was delivered
     died_ms, expiry_ms                    when; and when it would have expired, 0 for never
 """

@@ -7,6 +7,8 @@ Only what is durable is waited for: a read that came before it would not find it
 They get their positions when they are moved, behind what is there. So they cost no memory while they wait, survive
 a restart, and expire or are selected as if they had been published when they became due.
 """
+from collections import deque
+
 from angarium.core.destination.events import Command, DelayedRead, ReadDelayed
 from angarium.core.destination.log import LogField, log_put
 from angarium.core.destination.pending import PendingDelayed, PendingWrite
@@ -25,7 +27,8 @@ class Delays:
         self.next_ms: int | None = None  # when the next one is due, or earlier
         self._number = 0  # of the last one that was put: keeps keys apart
         self._is_moving = False  # a read, or the write that follows it, is under way
-        self._unwritten = 0  # writes that put something into the table and are under way
+        # Writes that put something into the table and are under way: how many messages and bytes each.
+        self._unwritten: deque[tuple[int, int]] = deque()
         self._noted_ms: int | None = None  # became durable since the last read was asked for: the earliest of them
 
     def restore(self, count: int, stored_bytes: int, wall_ms: int) -> None:
@@ -36,6 +39,7 @@ class Delays:
     def hold(self, batch: Batch, dues_ms: list[int], pending: PendingWrite) -> list[Operation]:
         """Keep the messages, each until its time; once `pending` is written, `held` has to be told."""
         operations: list[Operation] = []
+        bytes_before = self.bytes
         by_due: dict[int, list[int]] = {}
         for index, due_ms in enumerate(dues_ms):
             by_due.setdefault(due_ms, []).append(index)
@@ -45,17 +49,21 @@ class Delays:
             operations.append(Put(Table.DELAYED, delayed_key(self._state.identity, due_ms, self._number), part.data))
             operations += self._state.streams.hold(self._state.identity, part)
             self.bytes += len(part.data)
-        if pending.held_ms is None:
-            self._unwritten += 1
+        written_before = (0, 0) if pending.held_ms is None else self._unwritten.pop()
+        self._unwritten.append((written_before[0] + batch.count, written_before[1] + self.bytes - bytes_before))
         pending.held_ms = _earlier(pending.held_ms, min(dues_ms))
         self.count += batch.count
         return [*operations, self._figure()]
 
     def held(self, due_ms: int) -> None:
         """Some are durable, the first of them due then."""
-        self._unwritten -= 1
+        self._unwritten.popleft()  # they are written in order
         self._noted_ms = _earlier(self._noted_ms, due_ms)
         self.next_ms = _earlier(self.next_ms, due_ms)
+
+    def coming(self) -> tuple[int, int]:
+        """Messages and bytes that are on their way to the disk."""
+        return sum(count for count, _ in self._unwritten), sum(size for _, size in self._unwritten)
 
     def _figure(self) -> Operation:
         return log_put(self._state.identity, LogField.DELAYED, self.count, total_bytes=self.bytes)

@@ -12,6 +12,8 @@ The parts: `publishing` (into the log), `consuming` (consumers and their settlem
 consumers), over one `state`. This machine knows nothing of names, other destinations or connections:
 `message_manager` does.
 """
+from collections.abc import Iterable
+
 from angarium.core.destination.consumer import ConsumerKey
 from angarium.core.destination.consuming import Consuming
 from angarium.core.destination.dispatch import Dispatch
@@ -49,8 +51,16 @@ class Destination:
         self.publishing = Publishing(state)
         self.dispatch = Dispatch(state, self.publishing.last_values)
         self.consuming = Consuming(state, self.dispatch)
+        self.dispatch.make_room = lambda subscription: self._make_room((subscription,))[1]
         for subscription in self.subscriptions:  # a queue's own
             self.dispatch.prepare(subscription)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of all its messages: retained, not yet due, and the content of streams included."""
+        table, delays = self.state.streams.table, self.publishing.delays
+        streamed = table.log_bytes(self.identity) + table.waiting_bytes(self.identity)
+        return self.log.stored_bytes + delays.bytes + streamed
 
     @property
     def record(self) -> DestinationRecord:
@@ -92,7 +102,7 @@ class Destination:
     def restored(self) -> list[Command]:
         """What was under way when the broker ended goes on: what was to be buried, moved, and what was too much."""
         commands = self.dispatch.bury_restored() + self.publishing.staging.go_on()
-        return commands if self.record.over_limit == "block" else commands + self._keep_limits()
+        return commands + (self._keep_blocked() if self.record.over_limit == "block" else self._keep_limits())
 
     def _take_up(self, subscription: Subscription) -> None:
         self.subscriptions.add(subscription)
@@ -114,8 +124,7 @@ class Destination:
             case frames.Recover():
                 return self.consuming.recover(session, frame, now=now)
             case frames.ProducerOpen():
-                # After a restart nobody has looked yet whether it is full.
-                return self.publishing.open(session, frame, now=now) + self._keep_blocked()
+                return self.publishing.open(session, frame, now=now)
             case frames.ConsumerOpen():
                 return self.consuming.open(session, frame, now=now)
             case frames.Stall(stalled):
@@ -190,21 +199,28 @@ class Destination:
 
     def _keep_limits(self) -> list[Command]:
         """What follows from the destination's limits, now that it holds more, or less."""
-        limits, record = self.publishing.limits, self.record
-        if not limits.is_set:
+        if not self.publishing.limits.is_set:
             return []
+        touched, commands = self._make_room(self.subscriptions)
+        for subscription in touched:
+            commands += self.dispatch.pump(subscription)
+        return commands + self._keep_blocked()
+
+    def _make_room(self, subscriptions: Iterable[Subscription]) -> tuple[list[Subscription], list[Command]]:
+        """Where the oldest make it; who of these lost something. Nothing may be delivered to them before: after a
+        start, what was to die then would come after what was delivered in its stead."""
+        limits, record = self.publishing.limits, self.record
         commands: list[Command] = []
         touched: list[Subscription] = []
+        if not limits.is_set:
+            return touched, commands
         if record.slow_subscriber == "drop" and not self.state.is_queue:
-            touched, commands = limits.drop_behind()
+            touched, commands = limits.drop_behind(subscriptions)
         elif record.over_limit == "oldest":
-            touched = limits.doom_oldest()
-        elif record.over_limit == "block":
-            return self._keep_blocked()
+            touched = limits.doom_oldest(subscriptions)
         for subscription in touched:
             commands += self.consuming.save(subscription, PendingWrite(), patient=True)
-            commands += self.dispatch.pump(subscription)
-        return commands
+        return touched, commands
 
     def _keep_blocked(self) -> list[Command]:
         if not self.publishing.limits.is_set or self.record.over_limit != "block":

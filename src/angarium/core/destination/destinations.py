@@ -15,6 +15,7 @@ from angarium.core.destination.dead_message_queue import DeadMessageQueue
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.directory import Directory
 from angarium.core.destination.events import Command, DestinationSettings, ToSession, Write
+from angarium.core.destination.making_room import RoomMaker
 from angarium.core.destination.names import Known
 from angarium.core.destination.node_limits import NodeLimits
 from angarium.core.destination.pending import (
@@ -22,6 +23,7 @@ from angarium.core.destination.pending import (
     PendingAdministration,
     PendingDelayed,
     PendingRead,
+    PendingRoom,
     PendingRows,
     PendingSweep,
     PendingWrite,
@@ -41,6 +43,8 @@ from angarium.core.storage import Operation, Put, Table, key_of
 from angarium.core.stream.streams import Streams
 from angarium.core.wire.frames import DestinationKind
 
+Asked = PendingRead | PendingAdministration | PendingDelayed | PendingSweep | PendingRoom | PendingRows
+
 
 class Destinations:
     def __init__(
@@ -56,11 +60,12 @@ class Destinations:
         self._next_destination = destination_id(number, 1)
         self._token = 0
         self._writes: dict[int, PendingWrite] = {}
-        self._reads: dict[int, PendingRead | PendingAdministration | PendingDelayed | PendingSweep | PendingRows] = {}
+        self._reads: dict[int, Asked] = {}
         self._creations: dict[int, PendingWrite] = {}  # destinations whose record is not yet durable
         self._timed: dict[int, Destination] = {}  # destinations that have a deadline
         self.node_limits = NodeLimits(settings)
         self._blocking = Blocking(self.destinations, self.node_limits)
+        self.room_maker = RoomMaker(self.destinations, self.node_limits, lambda: self.find(DEAD_MESSAGE_QUEUE))
         self._dead_message_queue = DeadMessageQueue(self)
         self._temporaries = Temporaries(settings)
         self._directory = Directory(self.destinations, settings)
@@ -148,7 +153,10 @@ class Destinations:
     def next_identity(self) -> tuple[int, Operation]:
         """And what has to be written, so that it is given once."""
         identity, self._next_destination = self._next_destination, self._next_destination + 1
-        return identity, Put(Table.NODE, NEXT_DESTINATION_KEY, self._next_destination.to_bytes(8, "big"))
+        return identity, self.noted_identity()
+
+    def noted_identity(self) -> Operation:
+        return Put(Table.NODE, NEXT_DESTINATION_KEY, self._next_destination.to_bytes(8, "big"))
 
     def created(self, record: DestinationRecord) -> tuple[Destination, list[Operation]]:
         identity, noted = self.next_identity()
@@ -203,12 +211,13 @@ class Destinations:
         """From now on nobody knows it here; its rows stay. Returns the sessions that have it open."""
         consuming = [consumer.session for consumer in destination.consumers.values()]
         producing = [producer.session for producer in destination.producers.attached()]
+        streaming = self.streams.take_out(destination.identity)
         self._forget(destination)
         # One of the same id may be opened before they are answered: it has not asked for anything.
         for token, asked in self._reads.items():
             if asked.destination == destination.identity and not isinstance(asked, PendingRows):
                 self._reads[token] = replace(asked, destination=TAKEN_OUT)
-        return list(dict.fromkeys(session for session in (*consuming, *producing) if session is not None))
+        return list(dict.fromkeys(session for session in (*consuming, *producing, *streaming) if session is not None))
 
     def check_arrival(self, name: str) -> None:
         """Raise Rejected if the destination cannot be moved here."""
@@ -229,12 +238,14 @@ class Destinations:
         self._token += 1
         pending.gone = self.streams.take_gone()
         pending.traced = self.tracer.take_written()
+        if self.node_limits.makes_room:  # what has just been settled need not be made room for
+            for each in (pending, *pending.others):
+                if (destination := self.destinations.get(each.destination)) is not None:
+                    self.node_limits.note(destination)
         self._writes[self._token] = pending
         return self._token
 
-    def pending_read(
-        self, pending: PendingRead | PendingAdministration | PendingDelayed | PendingSweep | PendingRows
-    ) -> int:
+    def pending_read(self, pending: Asked) -> int:
         self._token += 1
         self._reads[self._token] = pending
         return self._token

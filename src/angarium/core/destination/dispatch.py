@@ -9,12 +9,14 @@ A subscription with a selector on a topic is *live* once it has looked at everyt
 selectors says which of them a message concerns, and nobody else does anything. One that lags behind looks for
 itself, batch by batch.
 """
+from collections.abc import Callable
+
 from angarium.core.destination.delivery import Damage, Death, Delivery, Piece, deliver, without_expired
 from angarium.core.destination.events import BatchesRead, Command, Level, Read, Report, StoredBatch
 from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.log import Lane, LogField, lane_of, log_put
 from angarium.core.destination.pending import Arrival, PendingRead, PendingWrite
-from angarium.core.destination.selecting import compiled, names_of, parsed
+from angarium.core.destination.selecting import HEAVY, LIGHT, compiled, names_of, parsed, portion
 from angarium.core.destination.state import DestinationState
 from angarium.core.destination.subscription import Subscription
 from angarium.core.destination.wanting import wanted
@@ -33,6 +35,8 @@ class Dispatch:
         self._log = state.log
         self._index: SelectorIndex[str] = SelectorIndex()  # names of the live subscriptions
         self._live: dict[str, Subscription] = {}
+        # What is too much goes before anything is delivered, of one subscription alone: a topic may have many.
+        self.make_room: Callable[[Subscription], list[Command]] = lambda _: []
 
     # -- subscriptions with a selector -------------------------------------------------------------
 
@@ -44,6 +48,8 @@ class Dispatch:
         selector = compiled(subscription.selector)
         match = None if selector is None else selector.match
         subscription.names = names_of(subscription.selector)
+        subscription.weight += 0 if selector is None else selector.weight
+        subscription.is_large = selector is not None and selector.is_large
         client_of = self._state.producers.client_of
 
         def accepts(fields: Fields, producer: bytes) -> bool:
@@ -59,7 +65,9 @@ class Dispatch:
         subscription.buries = subscription.durable and record.buries
 
     def _go_live_if_level(self, subscription: Subscription) -> None:
-        if subscription.accepts is None or subscription.is_live:
+        if subscription.accepts is None or subscription.is_live or subscription.weight > HEAVY:
+            return
+        if subscription.is_large:  # to put it into the index would keep others waiting
             return
         # What was returned by a restart has not been looked at yet.
         level = all(subscription.fresh_of(lane.number) >= lane.readable for lane in self._log.order)
@@ -68,6 +76,10 @@ class Dispatch:
         subscription.is_live, subscription.live_beyond = True, self._log.readable_count
         self._live[subscription.name] = subscription
         self._index.add(subscription.name, parsed(subscription.selector))
+
+    def at_once(self) -> int:
+        """How many messages all of them may be asked about, who have not looked yet, before others have their turn."""
+        return portion(sum(each.weight for each in self._state.subscriptions if each.accepts and not each.is_live))
 
     def forget(self, subscription: Subscription) -> None:
         if self._live.pop(subscription.name, None) is not None:
@@ -97,7 +109,8 @@ class Dispatch:
         for subscription in list(self._state.subscriptions) if len(self._live) < len(self._state.subscriptions) else ():
             if subscription.is_live:
                 continue
-            if not subscription.reading and wanted(subscription, self._log) == base:
+            is_light = subscription.weight <= HEAVY  # else it is read when it is its turn: there may be many such
+            if is_light and not subscription.reading and wanted(subscription, self._log) == base:
                 commands += self._delivered(subscription, piece, (base, end), now)
             else:
                 commands += self.pump(subscription)
@@ -119,7 +132,7 @@ class Dispatch:
             was_idle = [subscription.offer(low, high) for low, high in positions]
             if any(was_idle):
                 self._state.subscriptions.note_unsettled(subscription, base)
-            if not subscription.reading:
+            if not subscription.reading and not subscription.is_pausing:
                 served.append(subscription)
         return served
 
@@ -127,7 +140,10 @@ class Dispatch:
 
     def pump(self, subscription: Subscription) -> list[Command]:
         """Ask for what the subscription could deliver next, unless that is under way already."""
-        commands = self._read_doomed(subscription) if subscription.doom else []
+        record = self._state.record
+        commands = self.make_room(subscription) if record.messages_max or record.bytes_max else []
+        if subscription.doom:
+            commands += self._read_doomed(subscription)
         if subscription.reading:
             return commands
         position = wanted(subscription, self._log)
@@ -152,8 +168,11 @@ class Dispatch:
         ]  # fmt: skip
         if asked.burying:
             subscription.burying = False
-            return self._bury(subscription, pieces, (asked.position, asked.end), now)
+            return self.bury(subscription, pieces, (asked.position, asked.end), PendingWrite(), now=now)
         subscription.reading = False
+        subscription.reads += 1
+        if subscription.is_pausing:
+            return []
         if not subscription.looks:  # else `deliver` keeps the order of each consumer
             first = wanted(subscription, self._log)
             if first is not None and first < asked.position and lane_of(first) == lane_of(asked.position):
@@ -173,6 +192,10 @@ class Dispatch:
         self, subscription: Subscription, pieces: list[Piece], asked: Range, now: float
     ) -> list[Command]:
         state = self._state
+        if subscription.weight > LIGHT and not subscription.is_live:
+            # The rest is read again, when it is its turn.
+            asked = (asked[0], min(asked[1], asked[0] + portion(subscription.weight)))
+            pieces = [piece for piece in pieces if piece.batch is None or piece.end - piece.batch.count < asked[1]]
         is_superseded = self._is_superseded if state.record.last_value else None
         result = deliver(subscription, pieces, asked, wall_ms=state.wall_ms(now), is_superseded=is_superseded)
         commands: list[Command] = list(result.deliveries)
@@ -244,7 +267,9 @@ class Dispatch:
         subscription.burying = True
         return [self._read(subscription, position, burying=True)]
 
-    def _bury(self, subscription: Subscription, pieces: list[Piece], asked: Range, now: float) -> list[Command]:
+    def bury(
+        self, subscription: Subscription, pieces: list[Piece], asked: Range, pending: PendingWrite, *, now: float
+    ) -> list[Command]:
         """What is doomed of the pieces moves to the dead message queue; what is damaged is set aside."""
         deaths: list[Death] = []
         unreadable: list[Damage] = []
@@ -260,14 +285,16 @@ class Dispatch:
             at = piece.end
         if not pieces:
             unreadable += _missing(subscription, *asked)
-        commands = self._buried(subscription, deaths, now)
+        commands = self._buried(subscription, deaths, now, pending)
         for damage in unreadable:
             commands += self._set_aside(damage)
         return commands + self.pump(subscription)
 
-    def _buried(self, subscription: Subscription, deaths: list[Death], now: float) -> list[Command]:
+    def _buried(
+        self, subscription: Subscription, deaths: list[Death], now: float, pending: PendingWrite | None = None
+    ) -> list[Command]:
         """One write: they are in the dead message queue, and settled here."""
-        state, pending = self._state, PendingWrite()
+        state, pending = self._state, pending or PendingWrite()
         operations: list[Operation] = []
         if subscription.buries and state.bury is not None:
             for death in deaths:
@@ -275,7 +302,9 @@ class Dispatch:
                 operations += state.bury(state, subscription, death, pending, state.wall_ms(now))
         operations += state.saved(subscription)
         # Of the class of all writes of subscriptions: they have to keep their order, also on a full disk.
-        return [state.write(operations, pending, freeing=True)] if operations else []
+        if operations:
+            return [state.write(operations, pending, freeing=True)]
+        return [] if pending.follows is None else pending.follows(now)
 
     def _set_aside(self, damage: Damage) -> list[Command]:
         """What cannot be read is kept apart, skipped by every subscription, and reported."""

@@ -67,6 +67,12 @@ class WritesBlocked(msgspec.Struct, frozen=True):
 class WritesUnblocked(msgspec.Struct, frozen=True): ...
 
 
+class DiskMeasured(msgspec.Struct, frozen=True):
+    """So much more can be stored. Told now and then while there is a limit for it."""
+
+    room_bytes: int
+
+
 class SettingsChanged(msgspec.Struct, frozen=True):
     """From now on. Limits that each destination has taken over when it was made stay as they are there."""
 
@@ -99,7 +105,7 @@ class RowsRead(msgspec.Struct, frozen=True):
 
 Event = (
     FromSession | Written | BatchesRead | WritesBlocked | WritesUnblocked | SettingsChanged | ClockStepped | Tick
-    | FileEvent | DelayedRead | Placed | RowsRead
+    | FileEvent | DelayedRead | Placed | RowsRead | DiskMeasured
 )  # fmt: skip
 
 # -- commands --------------------------------------------------------------------------------------
@@ -187,9 +193,9 @@ class DestinationSettings:
     # Runs of settled messages behind one that is not: left by settling out of order, by selectors that take messages
     # from the middle of a queue, or by expiry. Past it nothing new is delivered. Each takes about 160 bytes of memory.
     holes_max: int = 500_000
-    # Characters of one selector. Past it opening is refused: to compile one takes the time of all others, about 0.2 s
-    # for so many.
-    selector_characters_max: int = 65_536
+    # Characters of one selector. Past it, or past 65,536 names, literals and signs, opening is refused: to read one
+    # takes the time of all others, about 0.3 s for so many, which 10,000 terms have. Lower it where that is too much.
+    selector_characters_max: int = 1 << 19
     # Deduplication ids that each destination remembers. Past it the oldest is forgotten.
     deduplication_ids_max: int = 10_000
     # Last-value keys of one destination. Past it the least recently written is an ordinary message again.
@@ -218,10 +224,13 @@ class DestinationSettings:
     node_messages_max: int = 0
     # Bytes that all destinations together may hold; 0 is no limit. Past it `node_over_limit` says what happens.
     node_bytes_max: int = 0
-    # Past a limit of the node: "block" all producers, or "refuse" what is new. The oldest cannot make room: where they
-    # would go, the dead message queue, is on the node, too.
+    # Bytes that the disk must still have room for; 0 is no limit. With less, `node_over_limit` says what happens, but
+    # "oldest" blocks: what goes to the dead message queue takes as much room there. A disk that is full always blocks.
+    node_disk_free_bytes_min: int = 0
+    # Past a limit of the node: "block" all producers, "refuse" what is new, or move the "oldest" messages of whoever
+    # holds most to the dead message queue, which may hold as much again; past that its own `over_limit` decides.
     node_over_limit: str = "block"
 
     def __post_init__(self) -> None:
-        if self.node_over_limit not in ("block", "refuse"):
-            refuse([f"destination.node_over_limit {self.node_over_limit!r}: use 'block' or 'refuse'"])
+        if self.node_over_limit not in ("block", "refuse", "oldest"):
+            refuse([f"destination.node_over_limit {self.node_over_limit!r}: use 'block', 'refuse' or 'oldest'"])

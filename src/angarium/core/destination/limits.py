@@ -11,6 +11,8 @@ Bytes are those of the log and of the content of streams. What is not yet due co
 refused, and comes into the log whatever the limit is: it was accepted before. Whoever makes room (`oldest`, `drop`)
 does so when it comes. What is only retained (`retaining`) has limits of its own, and does not count here.
 """
+from collections.abc import Iterable
+
 from angarium.core.destination.delays import Delays
 from angarium.core.destination.events import Command, ToSession
 from angarium.core.destination.state import DestinationState
@@ -39,6 +41,18 @@ class Limits:
         state, delays = self._state, self._delays
         waiting_bytes = delays.bytes + state.streams.table.waiting_bytes(state.identity)
         return self.count() + delays.count, state.held_bytes() + waiting_bytes
+
+    def durable(self) -> tuple[int, int]:
+        """The same without what is on its way to the disk, or to the dead message queue."""
+        messages, stored_bytes = self.held()
+        if self._state.is_queue:
+            (subscription,) = self._state.subscriptions
+            messages -= sum(ranges.count for ranges in subscription.doom.sets())
+        for lane in self._state.log.order:
+            messages -= lane.next - max(lane.readable, lane.first)
+            stored_bytes -= self._state.bytes_from(lane, max(lane.readable, lane.first))
+        coming, coming_bytes = self._delays.coming()
+        return messages - coming, stored_bytes - coming_bytes
 
     def count(self) -> int:
         """Messages in the log, those on their way to the disk included."""
@@ -79,18 +93,22 @@ class Limits:
 
     # -- making room -------------------------------------------------------------------------------
 
-    def doom_oldest(self) -> list[Subscription]:
-        """Doom as many of the oldest free messages as are too many; returns who has to be pumped. Too many for what is
-        durable: what is on its way to the disk may never get there. So after a crash the same ones are too many again,
-        and none of them comes after what was delivered in its stead."""
+    def doom_oldest(self, subscriptions: Iterable[Subscription]) -> list[Subscription]:
+        """Of these, doom as many of the oldest free messages as are too many; returns who has to be pumped. Too many
+        for what is durable: what is on its way to the disk may never get there. So after a crash the same ones are too
+        many again, and none of them comes after what was delivered in its stead."""
         lanes = self._state.log.order
         coming = sum(lane.next - lane.readable for lane in lanes)
         coming_bytes = sum(self._state.bytes_from(lane, lane.readable) for lane in lanes)
         stored = self._state.log.stored_count - self._state.retained_count() - coming
-        excess = self._excess(self.count() - coming, self._state.held_bytes() - coming_bytes, stored)
+        count, stored_bytes = self.count() - coming, self._state.held_bytes() - coming_bytes
+        if self._state.is_queue:
+            excess = self._excess(count, _share(stored_bytes, count, stored), count)
+        else:
+            excess = self._excess(count, stored_bytes, stored)
         touched: list[Subscription] = []
         ends = {} if self._state.is_queue else self._ends_of_oldest(excess)
-        for subscription in self._state.subscriptions if excess else ():
+        for subscription in subscriptions if excess else ():
             if self._state.is_queue:
                 # What is doomed already still counts until it is buried.
                 doomed = sum(ranges.count for ranges in subscription.doom.sets())
@@ -103,13 +121,14 @@ class Limits:
                 touched.append(subscription)
         return touched
 
-    def drop_behind(self) -> tuple[list[Subscription], list[Command]]:
-        """Of each subscription that is too far behind, drop the oldest; returns who lost something, and the notices."""
+    def drop_behind(self, subscriptions: Iterable[Subscription]) -> tuple[list[Subscription], list[Command]]:
+        """Of each of these that is too far behind, drop the oldest; returns who lost something, and the notices."""
         touched: list[Subscription] = []
         notices: list[Command] = []
-        for subscription in self._state.subscriptions:
+        for subscription in subscriptions:
             waiting = subscription.waiting_count(self._state.log)
-            excess = self._excess(waiting, self._bytes_behind(subscription), waiting)
+            between = waiting + subscription.settled.count
+            excess = self._excess(waiting, _share(self._bytes_behind(subscription), waiting, between), waiting)
             parts = self._oldest_free(subscription, excess) if excess else []
             dropped = sum(high - low for low, high in parts)
             if not dropped:
@@ -159,3 +178,9 @@ class Limits:
                 found.append((low, min(high, low + count)))
                 count -= found[-1][1] - low
         return found
+
+
+def _share(stored_bytes: int, count: int, stored: int) -> int:
+    """The bytes of those that are not settled. What is settled behind a message that somebody holds stays stored until
+    that is settled, too: were it counted, all that is free would die, and make no room."""
+    return stored_bytes if count >= stored else stored_bytes * count // stored

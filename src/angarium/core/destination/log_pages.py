@@ -64,12 +64,15 @@ class LogWanted:
         start, stop = self.within(stored)
         if start is None:  # it was freed meanwhile
             return self.nothing(stored), b""
+        stop = stop if self.keep is None else min(stop, start + self.keep.at_once)
         parts: list[list[Any]] = []
         payload: list[bytes] = []
         following, room = min(batches[-1].end, stop) if batches else stop, PAGE_BYTES_MAX
         missing: list[int] = []
         seen = start  # all before is told, or missing
         for found in batches:
+            if seen >= stop:
+                break
             if not isinstance(found, StoredBatch):
                 continue  # how many it were tells the next one that is whole
             batch = Batch.trusted(found.data)

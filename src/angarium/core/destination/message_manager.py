@@ -17,6 +17,7 @@ from angarium.core.destination.events import (
     Command,
     DelayedRead,
     DestinationSettings,
+    DiskMeasured,
     Event,
     FromSession,
     Placed,
@@ -31,10 +32,12 @@ from angarium.core.destination.events import (
 from angarium.core.destination.pending import (
     PendingDelayed,
     PendingRead,
+    PendingRoom,
     PendingRows,
     PendingSweep,
     PendingWrite,
 )
+from angarium.core.destination.readings import Readings
 from angarium.core.destination.records import DestinationRecord
 from angarium.core.destination.restoring import StoredState, stored_records, take_up
 from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError
@@ -65,6 +68,7 @@ class MessageManager(Destinations):
             number, self.destinations, settings, write=self.write, wall_ms_at_zero=wall_ms_at_zero
         )
         self.moves = Moves(self, number)
+        self.readings = Readings()
 
     # -- start -------------------------------------------------------------------------------------
 
@@ -87,7 +91,7 @@ class MessageManager(Destinations):
         commands: list[Command] = [self.write(operations, PendingWrite(), freeing=True)] if operations else []
         for damage in damages:
             commands += self._stream_damaged(damage)
-        return commands + burials + self._blocking.keep_node_limits()
+        return commands + burials + self._keep_node_limits()
 
     def open_stored(
         self, identity: int, record: DestinationRecord, state: StoredState
@@ -97,7 +101,7 @@ class MessageManager(Destinations):
         destination = self._add(identity, record)
         corrections = take_up({identity: destination}, state, now=self.now)
         self._directory.opened(destination, self.now)
-        return destination, corrections, self._restored(destination) + self._blocking.keep_node_limits()
+        return destination, corrections, self._restored(destination) + self._keep_node_limits()
 
     def _restored(self, destination: Destination) -> list[Command]:
         self._note_deadline(destination)
@@ -112,14 +116,23 @@ class MessageManager(Destinations):
     def deadline(self) -> float | None:
         deadlines = [self.streams.deadline(), self._temporaries.deadline(), self._directory.deadline()]
         deadlines += [self._sweeper.deadline(), self.transactions.deadline(), self.retainer.deadline()]
-        deadlines += [self.tracer.deadline(), self.moves.deadline()]
+        deadlines += [self.tracer.deadline(), self.moves.deadline(), self.readings.deadline()]
         deadlines += [destination.deadline() for destination in self._timed.values()]
         return min([deadline for deadline in deadlines if deadline is not None], default=None)
 
     def handle(self, event: Event, *, now: float) -> list[Command]:
         self.now = now
+        if not self.node_limits.makes_room:
+            return self._handle(event, now)
+        is_waiting = self.room_maker.is_waiting()
+        commands = self._handle(event, now)
+        return commands + self._keep_node_limits() if is_waiting or self.node_limits.stuck else commands
+
+    def _handle(self, event: Event, now: float) -> list[Command]:
         match event:
             case FromSession(session, identity, frame, payload):
+                if self.readings.holds(event, self.settings.selector_characters_max, now):
+                    return []
                 try:
                     if identity in self._own:
                         return self._own_frame(session, frame, payload, now)
@@ -127,11 +140,13 @@ class MessageManager(Destinations):
                 except RemoteProtocolError as error:
                     return [ToSession(session, frames.Failure(error.code, error.reason))]
             case Written(token):
-                return self._written(self._writes.pop(token), now) + self._blocking.keep_node_limits()
+                return self._written(self._writes.pop(token), now) + self._keep_node_limits()
             case BatchesRead(token, _):
                 asked = self._reads.pop(token)
                 if isinstance(asked, PendingSweep):
                     return self._sweeper.batches_read(asked, event, now=now)
+                if isinstance(asked, PendingRoom):
+                    return self.room_maker.batches_read(asked, event, now) + self._blocking.keep_node_limits()
                 destination = self.destinations.get(asked.destination)
                 assert not isinstance(asked, PendingDelayed | PendingRows)
                 if not isinstance(asked, PendingRead):
@@ -158,6 +173,13 @@ class MessageManager(Destinations):
                 return self.tracer.blocked(True) + self._blocking.writes(reason, code)
             case WritesUnblocked():
                 return self.tracer.blocked(False) + self._blocking.writes("")
+            case DiskMeasured(room_bytes):
+                self.node_limits.room_bytes = room_bytes
+                commands = self._keep_node_limits()
+                if self.node_limits.reason:
+                    # What is deleted makes room on the disk with the next write, and nobody may have one.
+                    commands.append(self.write([self.noted_identity()], PendingWrite(), freeing=True))
+                return commands
             case SettingsChanged(settings, streams):
                 return self._change_settings(settings, streams)
             case ClockStepped(wall_ms_at_zero):
@@ -167,24 +189,30 @@ class MessageManager(Destinations):
                 self._sweeper.clock_stepped(now)
                 return []
             case Tick():
-                commands: list[Command] = list(self.streams.tick(now))
+                commands = list(self.streams.tick(now))
                 for destination in list(self._timed.values()):
                     commands += destination.tick(now)
                     self._note_deadline(destination)
                 commands += self._directory.tick(now) + self._sweeper.tick(now) + self.transactions.tick(now)
                 commands += self.retainer.tick(now) + self.tracer.tick(now) + self.moves.tick(now)
-                return commands + self._remove_temporaries(self._temporaries.due(now))
+                commands += self._remove_temporaries(self._temporaries.due(now))
+                return commands + [each for read in self.readings.tick(now) for each in self._handle(read, now)]
         return self._file_event(event)
 
     def _change_settings(self, settings: DestinationSettings, streams: StreamSettings) -> list[Command]:
         self.settings = self._directory.settings = self._temporaries.settings = settings
-        self.node_limits.change(settings)
+        self.node_limits.change(settings, self.destinations.values())
         self.streams.change_settings(streams)
         for destination in self.destinations.values():
             destination.state.settings = settings
-        return self._blocking.node_limits_changed()
+        return self.room_maker.keep(self.now) + self._blocking.node_limits_changed()
+
+    def _keep_node_limits(self) -> list[Command]:
+        return self.room_maker.keep(self.now) + self._blocking.keep_node_limits()
 
     def _file_event(self, event: FileEvent) -> list[Command]:
+        if (moved := self.moves.file_event(event, self.now)) is not None:
+            return moved
         commands, damage = self.streams.file_event(event)
         return [*commands, *(self._stream_damaged(damage) if damage is not None else [])]
 
@@ -227,6 +255,8 @@ class MessageManager(Destinations):
             return self.moves.frame(frame, payload, now)
         match frame:
             case frames.StreamRead():
+                if (moving := self.moves.stream_read(session, frame)) is not None:
+                    return moving
                 found = self.find(frame.destination)
                 return list(self.streams.read(session, found.identity if found else 0, frame, allowed=True))
             case frames.SessionEnded(closed):
@@ -313,6 +343,15 @@ class MessageManager(Destinations):
         if pending.follows is not None:
             commands += pending.follows(now)
         return [*commands, *self.streams.delete(pending.gone)]
+
+    def held(self) -> dict[str, int]:
+        """What counts for the limits of the node; all 0 if it has none."""
+        limits, room = self.node_limits, self.room_maker
+        return {
+            "messages": limits.messages, "bytes": limits.bytes,
+            "dead_messages": limits.dead.messages, "dead_bytes": limits.dead.bytes,
+            "moved": room.moved, "dropped": room.dropped,
+        }  # fmt: skip
 
     def check(self) -> None:
         """Assert the invariants of every destination. For tests and the simulator."""

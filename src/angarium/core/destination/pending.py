@@ -68,6 +68,15 @@ class PendingSweep:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingRoom:
+    """To make room for others."""
+
+    destination: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
 class PendingDelayed:
     destination: int
     parts: Sequence[bytes] = ()  # that are staged and committed, to be moved; none: what is due

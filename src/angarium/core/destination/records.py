@@ -28,6 +28,8 @@ class DestinationRecord(msgspec.Struct, array_like=True, frozen=True):
     retain_messages: int = 0  # ... the same; 0: no such limit. All 0: it goes at once
     traced: bool = False  # what becomes of its messages is noted in `_TRACE`
     first_identity: int = 0  # of one that was moved between replica groups: its id before; its log is read by it
+    traced_from: int = 0  # of the same: messages of traces that tell of it here have this number, or a higher one
+    trace_offset: int = 0  # of a log of traces: what is added to the place of a message, for its number
 
     @property
     def retains(self) -> bool:

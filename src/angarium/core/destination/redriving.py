@@ -64,7 +64,7 @@ def dead_filter(request: Request, *, selector_characters_max: int) -> Keep:
             and (selected is None or selected.wants(fields, index))
         )
 
-    return Keep(keep)
+    return Keep(keep) if selected is None else Keep(keep, at_once=selected.at_once)
 
 
 def revived(batch: Batch, *, wall_ms: int) -> Batch:
@@ -254,13 +254,14 @@ def _picked(queue: Destination, asked: PendingDead, event: BatchesRead) -> _Page
     (subscription,) = queue.subscriptions
     counting = asked.command == "dmq.summary"
     page, wanted = _Page(following=asked.position if event.batches else asked.end), asked.count
+    end = min(asked.end, asked.position + asked.keep.at_once)
     for stored in event.batches:
-        if wanted <= 0:
+        if wanted <= 0 or page.following >= end:
             break
         if isinstance(stored, StoredBatch):
             batch = Batch.trusted(stored.data)
             base, low, high = stored.end - batch.count, max(asked.position, stored.end - batch.count), stored.end
-            meant = kept(batch, base, browsing.unsettled(queue, low, min(high, asked.end)), asked.keep)
+            meant = kept(batch, base, browsing.unsettled(queue, low, min(high, end)), asked.keep)
             free = meant if counting else [part for a, b in meant for part in subscription.free_in(a, b)]
             positions = [position for a, b in free for position in range(a, b)][:wanted]
             page.held += sum(b - a for a, b in meant) - sum(b - a for a, b in free)
@@ -269,7 +270,7 @@ def _picked(queue: Destination, asked: PendingDead, event: BatchesRead) -> _Page
                 page.picks.append(_Pick(batch, base, positions))
                 page.following = positions[-1] + 1
         if wanted > 0:
-            page.following = min(stored.end, asked.end)
+            page.following = min(stored.end, end)
     return page
 
 

@@ -7,7 +7,7 @@ from angarium.core.destination.events import Command, DestinationSettings, Write
 from angarium.core.destination.log import Lane, Log, lane_of
 from angarium.core.destination.log_readers import LogReaders
 from angarium.core.destination.pages import delete_pages
-from angarium.core.destination.pending import PendingDelayed, PendingRead, PendingSweep, PendingWrite
+from angarium.core.destination.pending import PendingDelayed, PendingRead, PendingRoom, PendingSweep, PendingWrite
 from angarium.core.destination.producers import ProducerTable
 from angarium.core.destination.records import Counters, DestinationRecord, attached_key
 from angarium.core.destination.subscription import Subscription
@@ -31,7 +31,7 @@ class DestinationState:
         settings: DestinationSettings,
         *,
         write_token: Callable[[PendingWrite], int],
-        read_token: Callable[[PendingRead | PendingDelayed | PendingSweep], int],
+        read_token: Callable[[PendingRead | PendingDelayed | PendingSweep | PendingRoom], int],
         streams: Streams,
         wall_ms_at_zero: float,
     ) -> None:

@@ -52,8 +52,12 @@ class Subscription(Positions):
         self.consumers: dict[ConsumerKey, Consumer] = {}
         self.locks = Locks()
         self.reading = False
+        self.reads = 0  # that were answered
+        self.is_pausing = False  # nothing is delivered until what has died is durable
         self.accepts: Callable[[Fields, bytes], bool] | None = None  # by fields and producer; None: everything
         self.names: Names = frozenset()  # what some selector asks for, its own or of a consumer that it ever had
+        self.is_large = False  # its own selector
+        self.weight = 0  # comparisons that a message takes at most, by its own selector and those of its consumers
         self.burying = False  # a read of what is doomed is under way
         self.presumed = RangeSet()  # delivered once before the last start, and counted for that alone
 
@@ -104,6 +108,7 @@ class Subscription(Positions):
         if not resumed:
             self._unpark([key])  # an earlier consumer of that number will not come back
         self.consumers[key] = consumer
+        self.weight += consumer.weight
         lost: list[Range] = []
         if resumed:
             consumer.recovered = self.parking.recovered(key)
@@ -139,6 +144,7 @@ class Subscription(Positions):
         """Remove a consumer; what it holds is parked until then, or free at once. Only what its application has seen
         counts as delivered; None: nobody knows, so all of it."""
         del self.consumers[consumer.key]
+        self.weight -= consumer.weight
         self.line.leave(consumer, may_return=park_until is not None)
         unclaimed = consumer.unclaimed or RangeSet()
         if park_until is not None:

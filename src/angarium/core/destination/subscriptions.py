@@ -1,7 +1,9 @@
 """The subscriptions of one destination, and which of them its log still has to wait for.
 
-A queue always has exactly one, with an empty name. A topic has one for each name and, named after its consumer with a
-leading '#', one for each consumer that gave none. Those that are not durable go when their last consumer goes.
+A queue always has exactly one, with an empty name. A topic has one for each name of a durable one, one for each name
+of one that is not, with a leading '##' (Jakarta Messaging 3.1, 8.3.2: they have nothing to do with each other), and,
+named after its consumer with a leading '#', one for each consumer that gave none. Those that are not durable go when
+their last consumer goes.
 """
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
@@ -106,7 +108,9 @@ class Subscriptions:
             return ""
         if frame.shared and not frame.subscription:
             raise Rejected("bad-name", f"a shared subscription on {frame.destination!r} needs a name")
-        return frame.subscription or f"#{session.hex()}.{frame.consumer}"
+        if frame.subscription:
+            return frame.subscription if frame.durable else f"##{frame.subscription}"
+        return f"#{session.hex()}.{frame.consumer}"
 
     def check_compatible(self, known: Subscription, session: bytes, frame: ConsumerOpen, client: bytes) -> bool:
         """Whether the consumer may join as it is; False if the subscription is to be replaced; raises Rejected."""
@@ -114,9 +118,10 @@ class Subscriptions:
             return True
         others = any(key[0] != session for key in known.parking.keys)
         active = bool(known.consumers) or others
+        name = frame.subscription or known.name
         if active and not (known.shared and frame.shared):
             reason = (
-                f"subscription {known.name!r} on {frame.destination!r} has an active consumer, or one that was cut off "
+                f"subscription {name!r} on {frame.destination!r} has an active consumer, or one that was cut off "
                 "and may come back; close it, wait, or share the subscription"
             )
             raise Rejected("subscription-in-use", reason)
@@ -125,7 +130,7 @@ class Subscriptions:
         durable = bool(frame.subscription) and frame.durable
         is_other_kind = (frame.shared, durable) != (known.shared, known.durable)
         same = (frame.selector, no_local if frame.no_local else "") == (known.selector, known.no_local)
-        what = f"subscription {known.name!r} on {frame.destination!r} exists"
+        what = f"subscription {name!r} on {frame.destination!r} exists"
         if is_other_kind:
             kind = f"{'shared' if known.shared else 'unshared'}, {'durable' if known.durable else 'not durable'}"
             raise Rejected("subscription-differs", f"{what} as {kind}; ask for that, remove it, or use another name")

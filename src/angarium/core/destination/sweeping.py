@@ -93,6 +93,7 @@ class Sweeper:
             ]  # fmt: skip
             # What was read ends with a batch, wherever the read was to end.
             end = min(event.batches[-1].end, asked.high) if event.batches else asked.high
+            end = min(end, asked.low + destination.dispatch.at_once())
             commands = destination.dispatch.expire(pieces, (asked.low, end), now=now)
             lane = destination.log.lane_at(asked.low)
             lane.expiries.looked(asked.low, end, list(_later(destination, lane, pieces, (asked.low, end), now)))
@@ -136,7 +137,7 @@ def _later(
         times = [int(expiries[at - base]) for part in parts for at in range(*part)]
         again_ms = wall_ms + int(AGAIN_S * 1000)
         if times := [ms if ms > wall_ms else again_ms for ms in times if ms > 0]:
-            yield parts[0][0], piece.end, min(times)
+            yield parts[0][0], min(piece.end, looked[1]), min(times)
 
 
 def _forgotten(destination: Destination, lane: Lane) -> Command:

@@ -18,6 +18,10 @@ They are gathered in memory, and written as one message into a log of their own,
 A log has one lane for writes that may overtake others on a full disk, and one for those that may not (`overtaking`): so
 where each lane ends is never set back. `number` orders the messages of both. While the disk is full records wait. That
 is noted by a HELD before, and by a CAUGHT_UP when they are written: a crash between them leaves the first alone.
+
+A destination that is moved is known by its first id in the logs of all groups where it has been, and numbers go on: the
+next one here is higher than all that tell of it there (`came`). So records of one destination have one order, wherever
+they are.
 """
 from collections.abc import Callable
 from enum import IntEnum
@@ -30,8 +34,9 @@ from angarium.core.destination.events import Command, ToSession
 from angarium.core.destination.log import LANE_BITS, Lane
 from angarium.core.destination.pending import PendingWrite
 from angarium.core.destination.records import DestinationRecord
+from angarium.core.ids import group_of
 from angarium.core.names import TRACE_PREFIX
-from angarium.core.storage import Operation
+from angarium.core.storage import Operation, Put, Table, key_of
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import Deliver, DestinationKind
 from angarium.core.wire.layout import Columns
@@ -96,9 +101,10 @@ class Tracer:
         to be written for it."""
         if not record.traced or self._log() is not None:
             return [], []
+        known = [record, *(found.record for found in self._manager.destinations.values())]
         wanted = DestinationRecord(
             trace_name(self._group), DestinationKind.TOPIC, buries=False,
-            retain_s=_RETAIN_S, retain_bytes=_RETAIN_BYTES,
+            retain_s=_RETAIN_S, retain_bytes=_RETAIN_BYTES, trace_offset=max(each.traced_from for each in known),
         )  # fmt: skip
         created, operations = self._manager.created(wanted)
         return [self._manager.creation(created)], operations
@@ -113,11 +119,37 @@ class Tracer:
             return
         if state.trace is not None:
             return
-        state.trace = trace = DestinationTrace(self, state.identity, lambda: state.wall_ms(self._manager.now))
+        state.trace = trace = DestinationTrace(self, state.log_identity, lambda: state.wall_ms(self._manager.now))
         ends = [lane.readable for lane in state.log.lanes.values()]
         trace.add(Trace.BEGUN, record.name, record.kind.name.lower(), ends, anew)
         for subscription in destination.subscriptions:
             trace.came(subscription)
+
+    # -- those that are moved ----------------------------------------------------------------------
+
+    def leaves(self) -> tuple[int, list[Operation]]:
+        """Some destination does: what was gathered is to be a part of the next write. The number that nothing which
+        tells of it here has, nor a higher one."""
+        operations = self.flush(freeing=False)
+        return self.messages, operations
+
+    def came(self, record: DestinationRecord) -> tuple[list[PendingWrite], list[Operation]]:
+        """One that was moved here: as `prepared`."""
+        others, operations = self.prepared(record)
+        log, behind = self._log(), record.traced_from - self.messages
+        if log is not None and behind > 0:
+            offset = log.record.trace_offset + behind
+            log.state.record = msgspec.structs.replace(log.record, trace_offset=offset)
+            operations.append(Put(Table.DESTINATION, key_of(log.identity), _encode(log.record)))
+        return others, operations
+
+    def forget(self, destination: "Destination") -> None:
+        """It is elsewhere: nothing is told of it here, nor that it goes."""
+        identity = destination.state.log_identity
+        self._records = [record for record in self._records if record[1] != identity]
+        destination.state.trace = None
+        for subscription in destination.subscriptions:
+            subscription.trace = None
 
     def _log(self) -> "Destination | None":
         return self._manager.find(trace_name(self._group))
@@ -136,9 +168,9 @@ class Tracer:
 
     @property
     def messages(self) -> int:
-        """How many the log has ever had: the number of the next one."""
+        """The number of the next one."""
         log = self._log()
-        return 0 if log is None else sum(lane.next - lane.base for lane in log.log.order)
+        return 0 if log is None else log.record.trace_offset + sum(lane.next - lane.base for lane in log.log.order)
 
     @property
     def last(self) -> list[Any] | None:
@@ -273,7 +305,9 @@ def traced_state(destination: "Destination") -> dict[str, Any]:
     log = destination.log
     return {
         "name": destination.record.name,
-        "identity": destination.identity,
+        "identity": destination.state.log_identity,
+        "group": group_of(destination.identity),
+        "moved": bool(destination.record.first_identity),
         "kind": destination.record.kind.name.lower(),
         "lanes": [[lane.first, lane.readable] for lane in log.order],
         "subscriptions": [_unsettled(destination, subscription) for subscription in destination.subscriptions],

@@ -10,7 +10,7 @@ from angarium.core.destination.subscription import Subscription
 
 def wanted(subscription: Subscription, log: Log) -> int | None:
     """The first free position, if some consumer may take it."""
-    if not subscription.line:
+    if not subscription.line or subscription.is_pausing:
         return None
     for lane in log.order:
         if not subscription.returned and subscription.fresh_of(lane.number) >= lane.readable:

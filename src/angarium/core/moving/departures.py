@@ -4,6 +4,7 @@
             --something does, for too long, or always, or a record is damaged-------------> ENDING
             --nothing does, and it is checked: taken out of memory, its sessions detached--> EMPTYING
     EMPTYING --its last write is durable--> COPYING --the last row is durable in the target--> DECIDING
+                                                    (and the content of streams, which the target asks for)
              --it is not, for too long----> ENDING  --refused, nobody answers, damaged, or too large a row--> ENDING
     DECIDING: group services are asked to decide that it has moved, ENDING: that it has not; again and again
 
@@ -15,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,13 +27,15 @@ from angarium.core.destination.destination import Destination
 from angarium.core.destination.events import Command, DecideMove, ReadRows, RowsRead, ToSession
 from angarium.core.destination.pending import PendingRows, PendingWrite
 from angarium.core.groups.records import Move
-from angarium.core.ids import ANYBODY
+from angarium.core.ids import ANYBODY, format_id
+from angarium.core.moving.files import UNFINISHED, WINDOW_FRAGMENTS, unfinished_items
 from angarium.core.moving.reading import RowsReading
 from angarium.core.moving.records import COPIED, arrival_delete
 from angarium.core.replication.ranges import Item, pack_items
 from angarium.core.storage import Table, key_of
+from angarium.core.stream.events import BlocksRead
 from angarium.core.wire import frames
-from angarium.core.wire.frames import MoveRefused, MoveRows, MoveTaken
+from angarium.core.wire.frames import MoveBlock, MoveRefused, MoveRows, MoveTaken, MoveWants
 
 if TYPE_CHECKING:
     from angarium.core.destination.message_manager import MessageManager
@@ -49,7 +53,8 @@ AGAIN_S_MAX = 4.0  # up to this
 PATIENCE_S = 15.0  # after so long without an answer of the target, or of the own disk, the move is given up
 GONE_MAX = 10_000  # ids that are remembered so that late frames for them are not answered; past it the first is not
 _NUMBERS_MAX = 5_000  # of commits in one message: less than CHUNK_BYTES
-_TABLES = (*COPIED, Table.TRANSACTION)
+_TABLES = (*COPIED, UNFINISHED, Table.TRANSACTION)
+_FROM_MEMORY = (UNFINISHED, Table.TRANSACTION)  # rows that are in no table of the destination
 
 
 class Step(Enum):
@@ -77,6 +82,8 @@ class Departure:
     low: bytes = b""  # and from where on
     sequence: int = 0
     sent: tuple[MoveRows, bytes] | None = None  # not yet answered
+    is_reading: bool = False  # fragments that the target has asked for
+    served: tuple[bytes, int] | None = None  # stream and first fragment that were last sent, since the rows were
     numbers: list[Item] | None = None  # of commits, as they were when their turn came
     ended: tuple[str, str] = ("", "")  # code and reason
     then: Callable[[], list[Command]] | None = None  # once its last write is durable: it was given up before
@@ -84,6 +91,7 @@ class Departure:
     again_s: float = AGAIN_S
     rows: int = 0  # copied so far, for people
     copied_bytes: int = 0
+    total_bytes: int = 0  # of messages that are to be copied; what is kept beside them is little
 
 
 class Departures:
@@ -151,8 +159,6 @@ class Departures:
             places = [place for place, *_ in (*prepared.publishes, *prepared.settles)]
             if identity in places:
                 return "in-transaction", f"{name!r} has a part of a transaction that another group decides; try later"
-        if manager.streams.concern(identity):
-            return "has-streams", f"{name!r} holds very large messages, or is sent one: settle them first"
         found = manager.streams.unknown_since()
         if found is not None and now < found + STREAMS_S:
             # Afterwards a sender that comes back to the target is told that its stream is unknown, and begins anew.
@@ -178,8 +184,10 @@ class Departures:
 
     def _take_out(self, departure: Departure, destination: Destination, now: float) -> list[Command]:
         departure.identity = destination.identity
+        departure.total_bytes = destination.stored_bytes
+        traced_from, traces = self._manager.tracer.leaves()
         departure.record = msgspec.msgpack.encode(
-            replace(destination.record, first_identity=destination.state.log_identity)
+            replace(destination.record, first_identity=destination.state.log_identity, traced_from=traced_from)
         )
         departure.step, departure.since, departure.again_at = Step.EMPTYING, now, now + PATIENCE_S
         self.gone[destination.identity] = None
@@ -190,7 +198,7 @@ class Departures:
         told: list[Command] = [ToSession(session, frames.SessionDetached(reason)) for session in sessions]
         # It follows all writes of the destination. That nothing of this name arrives here is true anyway.
         pending = PendingWrite(follows=lambda now: self._emptied(departure, now))
-        return [*told, self._manager.write([arrival_delete(departure.name)], pending)]
+        return [*told, self._manager.write([arrival_delete(departure.name), *traces], pending)]
 
     def _emptied(self, departure: Departure, now: float) -> list[Command]:
         departure.is_empty = True
@@ -205,6 +213,10 @@ class Departures:
 
     def _read(self, departure: Departure, now: float) -> list[Command]:
         table, identity = _TABLES[departure.table], departure.identity
+        if table is UNFINISHED:
+            items = unfinished_items(self._manager.streams.unfinished(identity))
+            rest = [item for item in items if item[0] >= departure.low]
+            return self._rows_read(departure, RowsRead(0, rest), now)
         if table is Table.TRANSACTION:
             return self._rows_read(departure, self._numbers(departure), now)
         pending = PendingRows(identity, lambda event, now: self._rows_read(departure, event, now))
@@ -228,7 +240,7 @@ class Departures:
         if event.damaged:
             reason = f"{name!r} has records that fail their checksum ({table.name}): it stays where it is"
             return self._end(departure, "damaged", reason, now)
-        start = 0 if table is Table.TRANSACTION else 8
+        start = 0 if table in _FROM_MEMORY else 8
         found, rest = _portion(event)
         departure.low = rest[start:]
         departure.table += not rest
@@ -254,17 +266,55 @@ class Departures:
 
     def _send(self, departure: Departure, now: float) -> list[Command]:
         assert departure.sent is not None
+        departure.served = None
         departure.again_at = now + departure.again_s
         departure.again_s = min(2 * departure.again_s, AGAIN_S_MAX)
         return [ToSession(ANYBODY, *departure.sent)]
 
-    def answered(self, message: MoveTaken | MoveRefused, now: float) -> list[Command]:
+    def _waiting(self, message: MoveTaken | MoveRefused | MoveWants) -> Departure | None:
+        """The one that has sent something, and waits for such an answer."""
         departure = self._found.get(message.name)
         if departure is None or departure.sent is None or departure.step is not Step.COPYING:
+            return None
+        sent = departure.sent[0]
+        return departure if (message.number, message.attempt) == (sent.number, sent.attempt) else None
+
+    def wanted(self, message: MoveWants, now: float) -> list[Command]:
+        """The target lacks content of very large messages that the last rows name."""
+        departure, key = self._waiting(message), (message.stream, message.first)
+        if departure is None or departure.sent is None or message.sequence != departure.sent[0].sequence:
+            return []
+        if departure.is_reading or departure.served == key:
+            return []  # the answer is on its way
+        departure.is_reading, departure.served, departure.since = True, key, now
+        departure.again_s, departure.again_at = AGAIN_S, now + AGAIN_S
+        count = max(0, min(message.end - message.first, WINDOW_FRAGMENTS))
+        then = partial(self._blocks_read, departure, message)
+        return [self._manager.streams.copy(message.stream, message.first, count, then)]
+
+    def _blocks_read(self, departure: Departure, message: MoveWants, event: BlocksRead) -> list[Command]:
+        departure.is_reading = False
+        if self._waiting(message) is not departure:
+            return []
+        name, number = departure.name, message.first + len(event.blocks)
+        if event.damage:
+            reason = f"{name!r} holds stream {format_id(message.stream)}, of which fragment {number}: {event.damage}"
+            return self._end(departure, "damaged", f"{reason}: it stays where it is", self._manager.now)
+        commands: list[Command] = []
+        for fragment, (crc, is_last, payload) in enumerate(event.blocks, message.first):
+            block = MoveBlock(
+                departure.move.target, self._group, name, message.number, message.attempt, message.stream, fragment,
+                crc, is_last,
+            )  # fmt: skip
+            commands.append(ToSession(ANYBODY, block, payload))
+            departure.copied_bytes += len(payload)
+        return commands
+
+    def answered(self, message: MoveTaken | MoveRefused, now: float) -> list[Command]:
+        departure = self._waiting(message)
+        if departure is None or departure.sent is None:
             return []
         sent = departure.sent[0]
-        if (message.number, message.attempt) != (sent.number, sent.attempt):
-            return []
         if isinstance(message, MoveRefused):
             return self._end(departure, message.code, message.reason, now)
         if message.sequence != sent.sequence:
@@ -328,7 +378,4 @@ def _refusal(destination: Destination) -> tuple[str, str] | None:
     record = destination.record
     if record.owner:
         return "temporary", f"{record.name!r} is temporary: it stays where the connection that made it looks for it"
-    if record.traced:
-        reason = f"{record.name!r} is traced, and traces are of one replica group: alter it with traced = false before"
-        return "traced", reason
     return None

@@ -31,13 +31,17 @@ from angarium.core.moving.reading import RowsReading
 from angarium.core.moving.records import arrival_delete, placed_put, row_deletes, stored_arrivals, stored_version
 from angarium.core.report import Level, Report
 from angarium.core.storage import Operation, Put, Table, key_of
+from angarium.core.stream.events import FileEvent, FileFailed, FileSynced, FileWritten
+from angarium.core.stream.reading import refused as refused_read
 from angarium.core.wire import frames
 
 if TYPE_CHECKING:
     from angarium.core.destination.message_manager import MessageManager
 
-FRAMES = (frames.MoveRows, frames.MoveTaken, frames.MoveRefused)
+FRAMES = (frames.MoveRows, frames.MoveTaken, frames.MoveRefused, frames.MoveWants, frames.MoveBlock)
 WAITING_MAX = 10_000  # sessions that ask for destinations that are on their way; past it one more is refused
+
+Asked = frames.Locate | frames.StreamRead
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +64,7 @@ class Moves:
         self.departures = Departures(manager, group, self._is_expected)
         self.arrivals = Arrivals(manager)
         self._openings: dict[str, Opening] = {}
-        self._waiting: dict[tuple[bytes, str], frames.Locate] = {}  # by session and name
+        self._waiting: dict[tuple[bytes, str], Asked] = {}  # by session and name
 
     def restore(self, records: dict[bytes, bytes]) -> None:
         self.arrivals.restore(stored_arrivals(records))
@@ -81,6 +85,7 @@ class Moves:
         for arrival in list(self.arrivals):
             commands += self._look_at_arrival(arrival.name)
         for destination in self._left_over():
+            self._manager.tracer.forget(destination)
             commands += self._manager.remove(destination, PendingWrite())
         for name, move in placement.moves.items():
             if move.source == self._group and name not in self.departures:
@@ -109,10 +114,11 @@ class Moves:
         if departure.is_absent:
             waiting = self._take_waiting(name)  # if it is to be elsewhere, they ask there
             stays = self._place(name) == self._group
-            return [c for asked in waiting if stays for c in self._manager.locate(*asked)]
+            return [c for asked in waiting if stays for c in self._ask_again(*asked)]
         if not departure.identity:
             return []  # it was never taken out
         if self._place(name) == self._group:
+            self._manager.streams.stay(departure.identity, now)
             ended = self.placement.moves_ended.get(name)
             why = "its move was given up" if ended is None else ended.reason
             told = Report(Level.INFO, "destination-stays", f"{name!r} stays in this replica group: {why}")
@@ -124,8 +130,9 @@ class Moves:
             return [told, *self._read_from_start(opening)]
         self._forget_waiting(name)  # they ask where it is now
         text = f"{name!r} is in replica group {self._place(name)} from now on"
+        files = self._manager.streams.leave(departure.identity)
         deletes = self._manager.write([*row_deletes(departure.identity)], PendingWrite(), freeing=True)
-        return [Report(Level.INFO, "destination-left", text), deletes]
+        return [Report(Level.INFO, "destination-left", text), deletes, *files]
 
     def _look_at_arrival(self, name: str) -> list[Command]:
         arrival = next(arrival for arrival in self.arrivals if arrival.name == name)
@@ -138,17 +145,27 @@ class Moves:
             opening = self._openings[name] = Opening(name, record.identity, described, is_arrival=True)
             return self._read_from_start(opening)
         self._forget_waiting(name)
-        return [self.arrivals.drop(name)]
+        return self.arrivals.drop(name)
 
     def frame(self, frame: frames.Frame, payload: bytes, now: float) -> list[Command]:
         """Any of FRAMES: from the message manager of another group; raises RemoteProtocolError."""
         if isinstance(frame, frames.MoveTaken | frames.MoveRefused):
             return self.departures.answered(frame, now)
-        assert isinstance(frame, frames.MoveRows)
+        if isinstance(frame, frames.MoveWants):
+            return self.departures.wanted(frame, now)
+        assert isinstance(frame, frames.MoveRows | frames.MoveBlock)
         move = self.placement.moves.get(frame.name)
         if move is None or (move.number, move.source, move.target) != (frame.number, frame.source, self._group):
             return []  # not heard of yet: it is said again; or over
+        if isinstance(frame, frames.MoveBlock):
+            return self.arrivals.block(frame, payload)
         return self.arrivals.rows(frame, payload, now)
+
+    def file_event(self, event: FileEvent, now: float) -> list[Command] | None:
+        """None: it is not of a file that comes with a destination."""
+        if isinstance(event, FileWritten | FileSynced | FileFailed) and event.stream in self.arrivals.files:
+            return self.arrivals.file_event(event, now)
+        return None
 
     # -- opening -----------------------------------------------------------------------------------------
 
@@ -172,20 +189,23 @@ class Moves:
         self.departures.gone.pop(opening.identity, None)
         operations: list[Operation] = []
         pending: PendingWrite | None = None
+        others: list[PendingWrite] = []
         if opening.is_arrival:
-            self.arrivals.opened(opening.name)
+            self.arrivals.opened(opening.name, self._manager.now)
             self._version_min = self.placement.version
             put = Put(Table.DESTINATION, key_of(opening.identity), msgspec.msgpack.encode(opening.record))
-            operations = [put, arrival_delete(opening.name), placed_put(self.placement.version)]
+            others, traces = self._manager.tracer.came(opening.record)
+            operations = [put, arrival_delete(opening.name), placed_put(self.placement.version), *traces]
         destination, corrections, commands = self._manager.open_stored(opening.identity, opening.record, reading.state)
         if opening.is_arrival:
             pending = self._manager.creation(destination)
+            pending.others += others
             commands.append(Report(Level.INFO, "destination-arrived", f"{opening.name!r} was moved to this group"))
         if operations or corrections:
             write = self._manager.write(operations + corrections, pending or PendingWrite())
             commands = [write, *commands]
-        for session, frame in self._take_waiting(opening.name):
-            commands += self._manager.locate(session, frame)
+        for asked in self._take_waiting(opening.name):
+            commands += self._ask_again(*asked)
         return commands
 
     # -- whoever asks for it -----------------------------------------------------------------------------
@@ -206,7 +226,13 @@ class Moves:
 
     def locate(self, session: bytes, frame: frames.Locate) -> list[Command] | None:
         """None: it is here, or can be."""
-        name = frame.name
+        return self._wait(session, frame, frame.name, f"{frame.name} {frame.destination_kind} {frame.existing}")
+
+    def stream_read(self, session: bytes, frame: frames.StreamRead) -> list[Command] | None:
+        """By name; None: it is here, or nowhere."""
+        return self._wait(session, frame, frame.destination, f"{frame.destination} is read")
+
+    def _wait(self, session: bytes, frame: Asked, name: str, key: str) -> list[Command] | None:
         if not self.is_away(name):
             return None
         if (opening := self._openings.get(name)) is not None and opening.damage:
@@ -216,15 +242,21 @@ class Moves:
         if len(self._waiting) >= WAITING_MAX:
             reason = f"{name!r} is being moved, and {WAITING_MAX:,} sessions wait for such destinations; try again"
             return [_refused(session, frame, "moving", reason)]
-        self._waiting[session, f"{name} {frame.destination_kind} {frame.existing}"] = frame
+        self._waiting[session, key] = frame
         return []
+
+    def _ask_again(self, session: bytes, frame: Asked) -> list[Command]:
+        if isinstance(frame, frames.Locate):
+            return self._manager.locate(session, frame)
+        # Its reader has used up something meanwhile: it says anew from where on, and how much it takes.
+        return [ToSession(session, frames.SessionDetached(f"{frame.destination!r} can be read again"))]
 
     def session_ended(self, session: bytes) -> None:
         for key in [key for key in self._waiting if key[0] == session]:
             del self._waiting[key]
 
-    def _take_waiting(self, name: str) -> list[tuple[bytes, frames.Locate]]:
-        found = {key: frame for key, frame in self._waiting.items() if frame.name == name}
+    def _take_waiting(self, name: str) -> list[tuple[bytes, Asked]]:
+        found = {key: frame for key, frame in self._waiting.items() if _asked_name(frame) == name}
         self._waiting = {key: frame for key, frame in self._waiting.items() if key not in found}
         return [(session, frame) for (session, _), frame in found.items()]
 
@@ -252,10 +284,16 @@ class Moves:
         for departure in self.departures:
             yield {
                 "name": departure.name, "number": departure.move.number, "step": departure.step.value,
-                "rows": departure.rows, "bytes": departure.copied_bytes,
+                "rows": departure.rows, "bytes": departure.copied_bytes, "bytes_total": departure.total_bytes,
             }  # fmt: skip
 
 
-def _refused(session: bytes, frame: frames.Locate, code: str, reason: str) -> ToSession:
+def _asked_name(frame: Asked) -> str:
+    return frame.name if isinstance(frame, frames.Locate) else frame.destination
+
+
+def _refused(session: bytes, frame: Asked, code: str, reason: str) -> ToSession:
+    if isinstance(frame, frames.StreamRead):
+        return refused_read(session, frame, code, reason)
     kind = frame.destination_kind
     return ToSession(session, frames.Located(frame.name, kind, 0, kind, code, reason, frame.existing))

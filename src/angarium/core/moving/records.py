@@ -17,6 +17,7 @@ PLACED_KEY = b"\0placed"  # no name begins so
 COPIED = (
     Table.LOG, Table.BATCH, Table.SUBSCRIPTION, Table.PAGE, Table.PRODUCER, Table.DAMAGED, Table.ATTACHED,
     Table.DELAYED, Table.DEDUPLICATION, Table.LAST_VALUE, Table.STAGE_PART, Table.STAGED, Table.STAGE_COMMIT,
+    Table.STREAM,
 )  # fmt: skip
 # Those that a message manager has in memory.
 READ = (
@@ -67,4 +68,4 @@ def stored_version(records: dict[bytes, bytes]) -> int:
 
 
 def row_deletes(identity: int) -> Iterable[Operation]:
-    return [delete_prefix(table, identity) for table in (*COPIED, Table.STREAM, Table.DESTINATION)]
+    return [delete_prefix(table, identity) for table in (*COPIED, Table.DESTINATION)]

@@ -23,6 +23,8 @@ from angarium.core.replication.local import LocalStore
 from angarium.core.replication.messages import (
     Ack,
     AskOrders,
+    FileBlock,
+    FileGone,
     Hello,
     MustCopy,
     Order,
@@ -84,7 +86,7 @@ class Backup:
     def configure(self, configuration: GroupConfiguration, *, now: float) -> list[Command]:
         self._configuration = configuration
         self.is_welcome = False
-        self._files.configure()
+        self._files.configure(is_in_sync=self._me in configuration.in_sync, now=now)
         self._drop_inbox()
         self._last, self._acked = 0, -1
         self._hello_at = self._asked = None
@@ -134,7 +136,7 @@ class Backup:
         self._note_progress(0, message.start.number)
         self.is_welcome = True
         self.guest = Guest(
-            self._settings, self._local, self._window, self._configuration, self._next_token, self._lacks
+            self._settings, self._local, self._window, self._configuration, self._next_token, self._range_lacks
         )
         text = f"group {message.group!r}: copying from {message.host}, since {message.reason}"
         return [Report(Level.INFO, "replica-copies", text), *self.guest.begin(message)]
@@ -239,6 +241,10 @@ class Backup:
     def _lacks(self, operations: list[Operation], now: float) -> list[Command] | None:
         return self._files.lacks(self._configuration, operations, now=now)
 
+    def _range_lacks(self, operations: list[Operation], now: float) -> list[Command] | None:
+        host = self.guest.host if self.guest is not None else None
+        return self._files.lacks(self._configuration, operations, None if host == self._primary else host, now=now)
+
     def _ask_due(self) -> float | None:
         """When we have to ask for what we lack and nobody will send by itself."""
         handed, settings = self._local.handed, self._settings
@@ -289,6 +295,12 @@ class Backup:
 
     def file_message(self, message: FileMessage, payload: bytes, *, now: float) -> list[Command]:
         commands = self._files.message(self._configuration, message, payload, now=now)
+        return commands + self._files_changed(now)
+
+    def file_of_host(
+        self, sender: Replica, message: FileBlock | FileGone, payload: bytes, *, now: float
+    ) -> list[Command]:
+        commands = self._files.from_host(self._configuration, sender, message, payload, now=now)
         return commands + self._files_changed(now)
 
     def file_answered(self, event: FileWritten | FileSynced, *, now: float) -> list[Command]:

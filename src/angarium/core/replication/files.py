@@ -9,7 +9,13 @@ only after `FileSynced`. What ties the two together is one rule, kept by every b
 says that a message holds a stream is written only once the whole file is durable here. So no store ever claims a body
 that it does not have, and a gap in a file is nobody's business until then.
 
-A file that the primary has not is one whose message is gone, in a later order; nobody waits for it.
+A file that the primary has not is one whose message is gone, in a later order; nobody waits for it. Who copies asks his
+host first, which is a backup where there is one, and the primary if nothing comes of it: only the primary can tell that
+there is no such file, for that of a backup may be lost.
+
+Who was away when a file was deleted has it still. So a backup that is in sync tells the primary, some at a time, which
+it has, and is told of those that it shall delete: the primary has no such file, and no message that holds it, and that
+was durable with all in sync before the file went.
 """
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +24,7 @@ import msgspec
 
 from angarium.core.groups.configuration import GroupConfiguration, Replica
 from angarium.core.replication.events import Command, LocalFile, ReplicationSettings, SendOrder, SendTo, ToManager
-from angarium.core.replication.messages import BlocksAsk, FileAck, FileBlock, FileDelete, FileGone, FileSync
+from angarium.core.replication.messages import BlocksAsk, FileAck, FileBlock, FileDelete, FileGone, FilesAsk, FileSync
 from angarium.core.replication.payloads import Payloads
 from angarium.core.replication.peers import Peers
 from angarium.core.storage import Operation, Put, Table
@@ -28,6 +34,8 @@ from angarium.core.stream.table import StreamRecord
 
 FileMessage = FileBlock | FileSync | FileDelete | FileGone
 _BLOCKS_MAX = 8  # sent for one question
+_CHECKED_MAX = 1_000  # files that are told of at once
+_CHECK_AFTER_S, _CHECK_EVERY_S = 1.0, 20.0  # since it is in sync; and between two times all of them
 _record_decoder = msgspec.msgpack.Decoder(StreamRecord)
 
 
@@ -91,6 +99,10 @@ class PrimaryFiles:
         self._payloads = payloads
         self._sent: dict[bytes, _Sent] = {}
         self._acked: dict[tuple[Replica, bytes], tuple[int, int]] = {}  # written, durable
+
+    @property
+    def has_any(self) -> bool:
+        return bool(self._local.states)
 
     def ask(
         self, commands: Iterable[AppendBlock | SyncFile | DeleteFile], *, now: float
@@ -199,6 +211,7 @@ class _Wanted:
     synced: int = 0
     asked_at: float = 0.0
     asked_until: int = 0  # blocks before this one were asked for
+    source: Replica | None = None  # whom we ask: the host that a range was copied from; None: the primary
 
 
 class BackupFiles:
@@ -208,10 +221,14 @@ class BackupFiles:
         self._payloads = payloads
         self._wanted: dict[bytes, _Wanted] = {}
         self._gone: set[bytes] = set()  # that the primary has not: forgotten with the configuration
+        self._unchecked: list[bytes] = []  # files that the primary is still to be told of
+        self._check_at: float | None = None  # None: not in sync
 
-    def configure(self) -> None:
+    def configure(self, *, is_in_sync: bool, now: float) -> None:
         self._wanted.clear()
         self._gone.clear()
+        self._unchecked.clear()
+        self._check_at = now + _CHECK_AFTER_S if is_in_sync else None
 
     def message(self, given: GroupConfiguration, message: FileMessage, payload: bytes, *, now: float) -> list[Command]:
         stream = message.stream
@@ -222,6 +239,7 @@ class BackupFiles:
             self._wanted.pop(stream, None)
             self._gone.add(stream)
             return []
+        self._gone.discard(stream)  # it has come back
         state = self._local.states.setdefault(stream, LocalState())
         wanted = self._wanted.setdefault(stream, _Wanted())
         commands: list[Command] = []
@@ -237,10 +255,23 @@ class BackupFiles:
                 commands.append(self._local.append(AppendBlock(stream, message.number, block)))
         return commands + self._go_on(given, stream, now)
 
+    def from_host(
+        self, given: GroupConfiguration, sender: Replica, message: FileBlock | FileGone, payload: bytes, *, now: float
+    ) -> list[Command]:
+        """What a host says that is not the primary. That it has no such file proves nothing."""
+        wanted = self._wanted.get(message.stream)
+        if wanted is None or wanted.source != sender:
+            return []
+        if isinstance(message, FileBlock):
+            return self.message(given, message, payload, now=now)
+        wanted.source, wanted.asked_until = None, 0
+        return self._go_on(given, message.stream, now)
+
     def lacks(
-        self, given: GroupConfiguration, operations: Sequence[Operation], *, now: float
+        self, given: GroupConfiguration, operations: Sequence[Operation], host: Replica | None = None, *, now: float
     ) -> list[Command] | None:
-        """None if every file that these records name is durable here; else what there is to do about it."""
+        """None if every file that these records name is durable here; else what there is to do about it. `host`: who
+        has told us these records, if that was not the primary."""
         commands: list[Command] = []
         is_lacking = False
         for operation in operations:
@@ -252,7 +283,7 @@ class BackupFiles:
                 continue
             is_lacking = True
             self._local.states.setdefault(record.identity, LocalState())
-            wanted = self._wanted.setdefault(record.identity, _Wanted())
+            wanted = self._wanted.setdefault(record.identity, _Wanted(source=host))
             wanted.written = wanted.synced = max(wanted.synced, wanted.written, record.fragments)
             commands += self._go_on(given, record.identity, now)
         return commands if is_lacking else None
@@ -275,23 +306,39 @@ class BackupFiles:
             if state.synced >= wanted.synced and state.written >= wanted.written:
                 del self._wanted[stream]
             return []
-        if state.handed < wanted.asked_until and now < wanted.asked_at + self._settings.ask_again_s:
-            return []  # the answer is on its way
+        if state.handed < wanted.asked_until:
+            if now < wanted.asked_at + self._settings.ask_again_s:
+                return []  # the answer is on its way
+            wanted.source = None  # or it is not: the primary has it, if anybody has
         wanted.asked_at, wanted.asked_until = now, min(state.handed + _BLOCKS_MAX, wanted.written)
-        assert given.primary is not None
         ask = BlocksAsk(given.group, given.epoch, stream, state.handed, wanted.asked_until)
-        return [SendTo(given.primary, ask)]
+        asked = wanted.source or given.primary
+        assert asked is not None
+        return [SendTo(asked, ask)]
 
     def tick(self, given: GroupConfiguration, *, now: float) -> list[Command]:
-        return [command for stream in list(self._wanted) for command in self._go_on(given, stream, now)]
+        commands = [command for stream in list(self._wanted) for command in self._go_on(given, stream, now)]
+        return commands + self._check(given, now)
+
+    def _check(self, given: GroupConfiguration, now: float) -> list[Command]:
+        """Tell the primary which files are here: some may have been deleted while we were away."""
+        if self._check_at is None or now < self._check_at or given.primary is None:
+            return []
+        told = self._unchecked or sorted(self._local.states)
+        told, self._unchecked = told[:_CHECKED_MAX], told[_CHECKED_MAX:]
+        self._check_at = now + (_CHECK_AFTER_S if self._unchecked else _CHECK_EVERY_S)
+        return [SendTo(given.primary, FilesAsk(given.group, given.epoch, told))] if told else []
 
     def deadline(self) -> float | None:
         lacking = [w for stream, w in self._wanted.items() if self._local.states[stream].handed < w.written]
-        return min((wanted.asked_at + self._settings.ask_again_s for wanted in lacking), default=None)
+        times = [wanted.asked_at + self._settings.ask_again_s for wanted in lacking]
+        if self._check_at is not None and self._local.states:
+            times.append(self._check_at)
+        return min(times, default=None)
 
 
 class FileServer:
-    """Of a primary: sends blocks of its files to those who lack them."""
+    """Of a primary, or a host: sends blocks of its files to those who lack them."""
 
     def __init__(self, settings: ReplicationSettings, next_token: Callable[[], int]) -> None:
         self._settings = settings

@@ -206,9 +206,15 @@ class BlocksAsk(Message, frozen=True):
     end: int
 
 
+class FilesAsk(Message, frozen=True):
+    """Backup that is in sync: I have these. Say FileDelete of those that neither you nor any message has."""
+
+    streams: list[bytes]
+
+
 ReplicaMessage = (
     Order | Ack | AskOrders | Hello | Welcome | MustCopy | Stale | RangeAsk | RangeSame | RangePart | RangeLater
-    | FileBlock | FileSync | FileDelete | FileGone | FileAck | BlocksAsk
+    | FileBlock | FileSync | FileDelete | FileGone | FileAck | BlocksAsk | FilesAsk
 )  # fmt: skip
 _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[ReplicaMessage] = msgspec.msgpack.Decoder(ReplicaMessage)

@@ -74,10 +74,10 @@ class Peers:
         return written
 
     def host(self, guest: Replica, avoid: Replica | None) -> Replica:
-        """An in-sync backup rather than ourselves."""
+        """An in-sync backup rather than ourselves; not the store that the guest's own node has lost."""
         for replica in self.configuration.in_sync:
             peer = self._peers.get(replica)
-            if peer is not None and peer.acked is not None and replica not in (guest, avoid):
+            if peer is not None and peer.acked is not None and replica.node != guest.node and replica != avoid:
                 return replica
         return self._me
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 from angarium.core.destination.events import Write, WritesBlocked, WritesUnblocked
 from angarium.core.destination.overtaking import overtaking
-from angarium.core.groups.configuration import GroupConfiguration, Position, Replica
+from angarium.core.groups.configuration import EMPTY, GroupConfiguration, Position, Replica
 from angarium.core.groups.messages import HandOverReady
 from angarium.core.replication.events import (
     Command,
@@ -271,7 +271,7 @@ class Primary:
         peer = self.peers.met(sender, now=now)
         if peer is None:
             return []
-        if not self._can_serve(message.position):
+        if not self._can_serve(message.position) or self._is_new(peer, message):
             return self._must_copy(peer, message.position, message.avoid, now) + self._replaced(sender, now)
         last = self._window.last.number
         host = self.peers.host(sender, message.avoid) if message.is_copying else None
@@ -310,11 +310,21 @@ class Primary:
         last = self._window.last.number
         return self._local.history.holds(position, last) and self._window.reaches(position.number)
 
+    def _is_new(self, peer: Peer, message: Hello) -> bool:
+        """It has nothing, and there is more than one step of a copy, or content of very large messages: a backup can
+        tell it, compressed, and what was settled long ago not at all, while our memory has every order, and is for
+        those who were away for a moment."""
+        is_empty = message.position == EMPTY and not message.is_copying
+        is_counted_on = peer.is_joining or peer.replica in self.configuration.in_sync
+        is_much = self._window.size_bytes > self._settings.range_bytes or self.files.has_any
+        return is_empty and not is_counted_on and is_much
+
     def _must_copy(self, peer: Peer, position: Position, avoid: Replica | None, now: float) -> list[Command]:
         configuration, last = self.configuration, self._window.last
         peer.acked = None
-        is_part = self._local.history.holds(position, last.number)
-        what = "is no longer in memory" if is_part else "is not part of the group's history"
+        what = "is not part of the group's history"
+        if self._local.history.holds(position, last.number):
+            what = "is more than one that is new is told" if self._can_serve(position) else "is no longer in memory"
         reason = f"what follows {position.epoch}/{position.number} {what}"
         epochs = self._local.history.epochs
         copy = MustCopy(

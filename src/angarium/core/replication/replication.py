@@ -18,7 +18,7 @@
 
 `handle` and `deadline` are the machine; see events.py for what a driver does.
 """
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
 from angarium.core.groups import messages as groups
@@ -37,6 +37,7 @@ from angarium.core.replication.events import (
     PayloadReceived,
     RangeRead,
     ReplicationSettings,
+    SendOrder,
     SendTo,
     StopMessageManager,
     Tick,
@@ -58,9 +59,10 @@ from angarium.core.stream.events import BlocksRead, FileFailed, FilesBlocked, Fi
 class Replication:
     def __init__(
         self, me: Replica, incarnation: bytes, group: str, stored: StoredReplica, settings: ReplicationSettings,
-        files: Mapping[bytes, int] | None = None,
+        files: Mapping[bytes, int] | None = None, is_held: Callable[[bytes], bool] = lambda stream: True,
     ) -> None:  # fmt: skip
-        """`files`: the streams that are found on the disk, and how many durable blocks each has."""
+        """`files`: the streams that are found on the disk, and how many durable blocks each has. `is_held`: as far as
+        the message manager here knows, or if there is none, a message holds that stream."""
         self.me = me
         self.group = group
         self.configuration: GroupConfiguration | None = None
@@ -75,6 +77,7 @@ class Replication:
             self.local.handed, bytes_max=settings.recent_bytes_max, orders_max=settings.recent_orders_max
         )
         self._files = LocalFiles(files or {})
+        self._is_held = is_held
         self._tokens = 0
         self._host = Host(settings, self.local, self._next_token)
         self._server = FileServer(settings, self._next_token)
@@ -278,6 +281,8 @@ class Replication:
             return []
         if isinstance(message, m.RangeAsk):
             return self._host.ask(sender, message, is_able=self._is_able_host())
+        if isinstance(message, m.BlocksAsk):
+            return self._server.ask(sender, message) if self._is_able_host() else []  # it asks the primary then
         if isinstance(self.role, Primary):
             return self._for_primary(self.role, sender, message, now)
         return self._for_backup(self.role, sender, message, payload, now)
@@ -306,8 +311,11 @@ class Replication:
                 return role.ask_orders(sender, message, now=now)
             case m.FileAck():
                 return role.files.acked(sender, message, now=now)
-            case m.BlocksAsk():
-                return self._server.ask(sender, message)
+            case m.FilesAsk(group, epoch, streams) if role.is_started:
+                unknown = [stream for stream in streams if stream not in self._files.states]
+                strays = [stream for stream in unknown if not self._is_held(stream)]
+                # In one line with blocks and orders: it may come back, and must not be deleted then.
+                return [SendOrder(m.FileDelete(group, epoch, stream)) for stream in strays]
         return []
 
     def _for_backup(
@@ -316,6 +324,8 @@ class Replication:
         if isinstance(message, m.RangeSame | m.RangePart | m.RangeLater):
             return role.range_answered(sender, message, payload, now=now)
         if self.configuration is None or sender != self.configuration.primary:
+            if isinstance(message, m.FileBlock | m.FileGone):
+                return role.file_of_host(sender, message, payload, now=now)
             return []
         match message:
             case m.Order():

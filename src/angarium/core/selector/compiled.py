@@ -11,8 +11,10 @@ else goes through `values`.
 from collections.abc import Callable, Iterable
 from typing import cast
 
+from angarium.core.selector.closures import is_large, making_function, weighing
 from angarium.core.selector.fields import Fields
-from angarium.core.selector.normal import Absent, All, Any, Compare, Constant, Goal, OneOf, Resembles, Term, normal
+from angarium.core.selector.normal import Absent, All, Any, Compare, Constant, Goal, OneOf, Resembles, Term, normalising
+from angarium.core.selector.pace import Pace, Portions, finished
 from angarium.core.selector.syntax import Approximate, Arithmetic, Boolean, Exact, Name, Selector, Sign, Text, Value
 from angarium.core.selector.values import CALCULATE, COMPARE, NUMERIC, SAFE_MAX, SELECTABLE, VALUES, calculate, sign
 
@@ -33,22 +35,36 @@ def match_batch(messages):
 
 
 class CompiledSelector:
-    __slots__ = ("match", "match_batch")
+    __slots__ = ("is_large", "match", "match_batch", "weight")
 
-    match: Callable[[Fields], bool]
-    match_batch: Callable[[Iterable[Fields]], list[bool]]  # in the order of the messages
-
-    def __init__(self, selector: Selector) -> None:
-        writer = _Writer()
-        goal = writer.goal(normal(selector.condition))
-        namespace: dict[str, object] = {**writer.constants, "__builtins__": {}}
-        exec(compile(_SOURCE.format(goal=goal), "<selector>", "exec"), namespace)
-        self.match = cast("Callable[[Fields], bool]", namespace["match"])
-        self.match_batch = cast("Callable[[Iterable[Fields]], list[bool]]", namespace["match_batch"])
+    def __init__(
+        self, match: Callable[[Fields], bool], match_batch: Callable[[Iterable[Fields]], list[bool]], weight: int,
+        *, is_large: bool,
+    ) -> None:  # fmt: skip
+        self.match = match
+        self.match_batch = match_batch  # in the order of the messages
+        self.weight = weight  # what an evaluation takes, in comparisons
+        self.is_large = is_large  # too large to be looked through again at one go
 
 
 def compile_selector(selector: Selector) -> CompiledSelector:
-    return CompiledSelector(selector)
+    return finished(making(selector, Pace()))
+
+
+def making(selector: Selector, pace: Pace) -> Portions[CompiledSelector]:
+    wanted = yield from normalising(selector.condition, pace)
+    weight = yield from weighing(wanted, pace)
+    if is_large(wanted):
+        match = yield from making_function(wanted, pace)
+        return CompiledSelector(match, lambda messages: [match(fields) for fields in messages], weight, is_large=True)
+    writer = _Writer()
+    goal = writer.goal(wanted)
+    namespace: dict[str, object] = {**writer.constants, "__builtins__": {}}
+    exec(compile(_SOURCE.format(goal=goal), "<selector>", "exec"), namespace)
+    return CompiledSelector(
+        cast("Callable[[Fields], bool]", namespace["match"]),
+        cast("Callable[[Iterable[Fields]], list[bool]]", namespace["match_batch"]), weight, is_large=False,
+    )  # fmt: skip
 
 
 class _Writer:

@@ -7,9 +7,11 @@ long. An F rounds to single precision, as in Java, and is a double from there on
 import re
 import struct
 import unicodedata
-from dataclasses import dataclass
 
-from angarium.core.selector.syntax import LONG_MAX, TEXT_CHARACTERS_MAX, SelectorError
+import msgspec
+
+from angarium.core.selector.pace import Pace, Portions, finished
+from angarium.core.selector.syntax import LONG_MAX, TEXT_CHARACTERS_MAX, TOKENS_MAX, SelectorError
 
 KEYWORDS = frozenset({"NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"})
 
@@ -29,8 +31,7 @@ _LONG_BITS = 64
 _DESCRIBED_CHARACTERS = 40
 
 
-@dataclass(slots=True)
-class Token:
+class Token(msgspec.Struct, gc=False):
     kind: str  # a symbol, a keyword, or one of "name", "number", "text", "end"
     position: int
     value: object = None  # of a name, number or text
@@ -43,6 +44,10 @@ class Token:
 
 def tokens(text: str) -> list[Token]:
     """All tokens, the last one "end"; raise SelectorError where none begins."""
+    return finished(lexing(text, Pace()))
+
+
+def lexing(text: str, pace: Pace) -> Portions[list[Token]]:
     if len(text) > TEXT_CHARACTERS_MAX:
         raise SelectorError(
             f"{len(text):,} characters exceed the maximum of {TEXT_CHARACTERS_MAX:,}", text, TEXT_CHARACTERS_MAX
@@ -52,7 +57,11 @@ def tokens(text: str) -> list[Token]:
     while at < len(text):
         token, at = _token(text, at)
         found.append(token)
+        if len(found) > TOKENS_MAX:
+            raise SelectorError(f"more than {TOKENS_MAX:,} names, literals and signs", text, token.position)
         at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+        if pace.is_due():
+            yield
     found.append(Token("end", len(text)))
     return found
 

@@ -5,10 +5,12 @@ FALSE when one is; OR the other way round. So each part is asked for one of the 
 UNKNOWN is what answers neither: three-valued logic costs nothing at run time. A `Test` is a leaf, with the truth
 that is `wanted` of it.
 """
-from dataclasses import dataclass
 from typing import assert_never
 
+import msgspec
+
 from angarium.core.selector.like import Pattern
+from angarium.core.selector.pace import Pace, Portions, finished
 from angarium.core.selector.syntax import (
     And,
     Approximate,
@@ -33,49 +35,42 @@ from angarium.core.selector.values import COMPARE, calculate, sign
 _MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(msgspec.Struct, frozen=True, gc=False):
     value: object  # None where constants alone give no value: 1 / 0
 
 
 Term = Constant | Name | Sign | Arithmetic
 
 
-@dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(msgspec.Struct, frozen=True, gc=False):
     operator: str
     left: Term  # never a constant
     right: Term
     wanted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(msgspec.Struct, frozen=True, gc=False):
     name: str
     texts: frozenset[str]
     wanted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Resembles:
+class Resembles(msgspec.Struct, frozen=True, gc=False):
     name: str
     pattern: Pattern
     wanted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
+class Absent(msgspec.Struct, frozen=True, gc=False):
     name: str
     wanted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class All:
+class All(msgspec.Struct, frozen=True, gc=False):
     items: tuple["Goal", ...]  # none: always
 
 
-@dataclass(frozen=True, slots=True)
-class Any:
+class Any(msgspec.Struct, frozen=True, gc=False):
     items: tuple["Goal", ...]  # none: never
 
 
@@ -84,14 +79,29 @@ Goal = Test | All | Any
 ALWAYS, NEVER = All(()), Any(())
 
 
-def normal(condition: Condition, *, wanted: bool = True) -> Goal:
+def normal(condition: Condition) -> Goal:
+    return finished(normalising(condition, Pace()))
+
+
+def normalising(condition: Condition, pace: Pace, *, wanted: bool = True) -> Portions[Goal]:
     match condition:
         case Not(operand):
-            return normal(operand, wanted=not wanted)
-        case And(items):
-            return _joined([normal(item, wanted=wanted) for item in items], every=wanted)
-        case Or(items):
-            return _joined([normal(item, wanted=wanted) for item in items], every=not wanted)
+            return (yield from normalising(operand, pace, wanted=not wanted))
+        case And(items) | Or(items):
+            goals: list[Goal] = []
+            for item in items:
+                is_leaf = not isinstance(item, Not | And | Or)
+                goals.append(
+                    _leaf(item, wanted=wanted) if is_leaf else (yield from normalising(item, pace, wanted=wanted))
+                )
+                if pace.is_due():
+                    yield
+            return _joined(goals, every=wanted == isinstance(condition, And))
+    return _leaf(condition, wanted=wanted)
+
+
+def _leaf(condition: Condition, *, wanted: bool) -> Goal:
+    match condition:
         case Boolean(value):
             return ALWAYS if value == wanted else NEVER
         case Name():
@@ -110,6 +120,8 @@ def normal(condition: Condition, *, wanted: bool = True) -> Goal:
             return Resembles(name, Pattern(pattern, escape), wanted != negated)
         case IsNull(name, negated):
             return Absent(name, wanted != negated)
+        case Not() | And() | Or():
+            raise AssertionError("what joins others is no leaf")
     assert_never(condition)
 
 

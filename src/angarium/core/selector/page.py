@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 
 import numpy
 
+from angarium.core.selector.closures import tests_in
 from angarium.core.selector.fields import Fields
 from angarium.core.selector.line import Line
 from angarium.core.selector.normal import All, Any, Goal
@@ -23,6 +24,7 @@ from angarium.core.selector.valueset import EVERYTHING, NOTHING, ValueSet, combi
 
 BITS_MAX = 16_384  # of a page: memory of a page grows with its square, of an index with the number of its pages
 BRANCHES_MAX = 16  # of one selector: a longer OR is evaluated instead
+TESTS_MAX = 2_000  # the same: to find out what of it can be indexed would take longer than is gained
 EDGES_MAX = 1_024  # of one property of one branch: longer ones (an IN with thousands of strings) are evaluated
 COLUMN_EDGES_MAX = 2 * BITS_MAX  # of one property in a page, two for each branch: what more is asked of it is evaluated
 
@@ -35,6 +37,8 @@ class Branch:
 
 def branches(goal: Goal) -> list[Branch]:
     """Conditions of which a message meets one at least if the goal holds; none if it never does."""
+    if tests_in(goal) > TESTS_MAX:
+        return [Branch({}, exact=False)]
     if isinstance(goal, Any) and len(goal.items) <= BRANCHES_MAX and indexed(goal) is None:
         return [branch for item in goal.items for branch in _branch(item)]
     return _branch(goal)

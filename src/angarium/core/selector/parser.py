@@ -7,11 +7,13 @@ tightly, then waits on `operators` for what follows. What no message could make 
 provider may check semantics): arithmetic on strings, an order of strings or booleans, a condition as a value, a
 value as a condition, header fields that may not be selected on.
 """
-from dataclasses import dataclass, field
 from typing import cast
 
-from angarium.core.selector.lexer import Token, tokens
+import msgspec
+
+from angarium.core.selector.lexer import Token, lexing
 from angarium.core.selector.like import HARD_CHARACTERS_MAX, check_pattern, hard_characters
+from angarium.core.selector.pace import Pace, Portions, finished
 from angarium.core.selector.syntax import (
     DEPTH_MAX,
     HEADER_NAMES,
@@ -47,21 +49,19 @@ _INFIX = {
 }  # fmt: skip
 
 
-@dataclass(slots=True)
-class _Operator:
+class _Operator(msgspec.Struct, gc=False):
     kind: str  # "BETWEEN" waits for its AND and is then "BETWEEN AND"; a prefix is "NOT", "+1" or "-1"
     precedence: int
     position: int
     negated: bool = False
 
 
-@dataclass(slots=True)
-class _Chain:
+class _Chain(msgspec.Struct, gc=False):
     """An And, Or or Arithmetic that may still grow. What goes in has been checked: conditions, or numbers."""
 
     precedence: int
     first: Node
-    rest: list[tuple[str, Node]] = field(default_factory=list)
+    rest: list[tuple[str, Node]] = []
 
     def node(self) -> Node:
         if self.precedence in (_SUM, _PRODUCT):
@@ -70,8 +70,7 @@ class _Chain:
         return And(items) if self.precedence == _AND else Or(items)
 
 
-@dataclass(slots=True)
-class _Operand:
+class _Operand(msgspec.Struct, gc=False):
     node: Node | _Chain
     position: int
     depth: int = 1
@@ -79,10 +78,12 @@ class _Operand:
 
 def parse(text: str | None) -> Selector | None:
     """The selector, or None for no selector: None, an empty text or white space only (3.8.1.1)."""
-    if text is None:
-        return None
-    found = tokens(text)
-    return None if found[0].kind == "end" else _Parser(text, found).run()
+    return None if text is None else finished(parsing(text, Pace()))
+
+
+def parsing(text: str, pace: Pace) -> Portions[Selector | None]:
+    found = yield from lexing(text, pace)
+    return None if found[0].kind == "end" else (yield from _Parser(text, found).run(pace))
 
 
 class _Parser:
@@ -95,11 +96,16 @@ class _Parser:
         self._names: set[str] = set()
         self._hard_characters = 0  # of patterns
 
-    def run(self) -> Selector:
+    def run(self, pace: Pace) -> Portions[Selector]:
         while True:
-            self._operand()
+            while not self._operand():
+                if pace.is_due():
+                    yield
             while self._postfix():
-                pass
+                if pace.is_due():
+                    yield
+            if pace.is_due():
+                yield
             token = self._take()
             if token.kind == "end":
                 break
@@ -129,20 +135,30 @@ class _Parser:
     def _unexpected(self, token: Token, expected: str) -> SelectorError:
         return SelectorError(f"expected {expected}, found {token.describe()}", self._text, token.position)
 
-    def _operand(self) -> None:
-        """Prefixes and opening parentheses, up to and including one name or literal."""
-        while True:
-            token = self._take()
-            match token.kind:
-                case "NOT":
-                    self._operators.append(_Operator("NOT", _NOT, token.position))
-                case "+" | "-":
-                    self._operators.append(_Operator(token.kind + "1", _SIGN, token.position))
-                case "(":
-                    self._operators.append(_Operator("(", _OPEN, token.position))
-                case _:
-                    self._operands.append(_Operand(self._leaf(token), token.position))
-                    return
+    def _operand(self) -> bool:
+        """A prefix, an opening parenthesis, or one name or literal; whether it is that."""
+        token = self._take()
+        match token.kind:
+            case "NOT":
+                self._prefix(_Operator("NOT", _NOT, token.position))
+            case "+" | "-":
+                self._prefix(_Operator(token.kind + "1", _SIGN, token.position))
+            case "(":
+                self._operators.append(_Operator("(", _OPEN, token.position))
+            case _:
+                self._operands.append(_Operand(self._leaf(token), token.position))
+                return True
+        return False
+
+    def _prefix(self, operator: _Operator) -> None:
+        """Of three NOTs one counts, of three signs two: however many there are, few wait to be folded."""
+        *_, first, second = (None, None, *self._operators[-2:])
+        if first is not None and second is not None and first.precedence == second.precedence == operator.precedence:
+            self._operators.pop()
+            if operator.kind == "NOT":
+                return
+            first.kind = "+1" if first.kind == second.kind else "-1"
+        self._operators.append(operator)
 
     def _leaf(self, token: Token) -> Node:
         value = token.value

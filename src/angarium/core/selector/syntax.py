@@ -4,13 +4,17 @@ Parentheses, white space and the case of keywords are gone; a chain of AND, OR, 
 so the depth of a tree is that of its meaning, and at most `DEPTH_MAX`: whoever walks it may recurse.
 
 Equal trees mean the same selector. Literals of different types are different classes, because in Python 1 == 1.0 ==
-True.
+True. They are no dataclasses, and unknown to the garbage collector, which would look at ten thousands of them again and
+again while a large selector is read: a tree has no cycles.
 """
 from dataclasses import dataclass, field
 
+import msgspec
+
 from angarium.core.errors import Rejected
 
-TEXT_CHARACTERS_MAX = 1 << 18  # 10,000 terms have some 200,000; compiling as many takes about half a second
+TEXT_CHARACTERS_MAX = 1 << 19  # 10,000 terms have some 200,000
+TOKENS_MAX = 1 << 16  # names, literals and signs: 10,000 terms of six each. To read so many takes a quarter of a second
 DEPTH_MAX = 50  # far above what people write; the compiler's Python must stay below CPython's 200 nested parentheses
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -38,95 +42,80 @@ class SelectorError(Rejected):
         self.position = position
 
 
-@dataclass(frozen=True, slots=True)
-class Exact:
+class Exact(msgspec.Struct, frozen=True, gc=False):
     value: int  # a Java long
 
 
-@dataclass(frozen=True, slots=True)
-class Approximate:
+class Approximate(msgspec.Struct, frozen=True, gc=False):
     value: float  # a Java double, finite and not negative zero
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True, gc=False):
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Boolean:
+class Boolean(msgspec.Struct, frozen=True, gc=False):
     value: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(msgspec.Struct, frozen=True, gc=False):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
+class Sign(msgspec.Struct, frozen=True, gc=False):
     """Unary + or -. Unary + is not nothing: it asks for a number."""
 
     negative: bool
     operand: "Value"
 
 
-@dataclass(frozen=True, slots=True)
-class Arithmetic:
+class Arithmetic(msgspec.Struct, frozen=True, gc=False):
     """first, then each operator and operand from left to right; all operators are of one precedence."""
 
     first: "Value"
     rest: tuple[tuple[str, "Value"], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True, gc=False):
     operator: str  # = <> < <= > >=
     left: "Value"
     right: "Value"
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class Between(msgspec.Struct, frozen=True, gc=False):
     operand: "Value"
     low: "Value"
     high: "Value"
     negated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class In:
+class In(msgspec.Struct, frozen=True, gc=False):
     name: str
     texts: frozenset[str]
     negated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Like:
+class Like(msgspec.Struct, frozen=True, gc=False):
     name: str
     pattern: str
     escape: str | None
     negated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class IsNull:
+class IsNull(msgspec.Struct, frozen=True, gc=False):
     name: str
     negated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(msgspec.Struct, frozen=True, gc=False):
     operand: "Condition"
 
 
-@dataclass(frozen=True, slots=True)
-class And:
+class And(msgspec.Struct, frozen=True, gc=False):
     items: tuple["Condition", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Or:
+class Or(msgspec.Struct, frozen=True, gc=False):
     items: tuple["Condition", ...]
 
 

@@ -17,9 +17,14 @@ class Readers:
         self._attachment = attachment
         self._readers_max = readers_max
         self._destinations: dict[int, int] = {}  # reader -> destination; 0: the message manager finds it by name
+        self._names: dict[int, str] = {}  # of those that are found by name
 
     def destinations(self) -> list[int]:
         return list(self._destinations.values())
+
+    def misplaced(self, groups: dict[str, int], is_unsure: bool) -> str | None:
+        """Of those that are found by name: one that is read elsewhere now, or may be."""
+        return next((name for name in self._names.values() if is_unsure or name in groups), None)
 
     def open(self, frame: frames.StreamRead, destination: int) -> list[ToBus]:
         number = frame.reader
@@ -30,6 +35,8 @@ class Readers:
         if not 0 <= number <= _NUMBER_MAX or not 0 <= frame.first <= _FRAGMENT_MAX or frame.position < 0:
             raise RemoteProtocolError("bad-frame", f"reader {number}: a number is out of range")
         self._destinations[number] = destination
+        if not destination:
+            self._names[number] = frame.destination
         return [ToBus(self._session, destination, frame)]
 
     def client_frame(self, frame: frames.StreamCredit | frames.StreamReadEnd) -> list[ToBus]:
@@ -37,7 +44,7 @@ class Readers:
         if destination is None:
             return []  # it has ended, and the client could not know
         if isinstance(frame, frames.StreamReadEnd):
-            del self._destinations[frame.reader]
+            self._forget(frame.reader)
         return [ToBus(self._session, destination, frame)]
 
     def bus_frame(self, frame: frames.StreamData | frames.StreamReadEnd) -> bool:
@@ -45,5 +52,9 @@ class Readers:
         if frame.attachment != self._attachment or frame.reader not in self._destinations:
             return False
         if isinstance(frame, frames.StreamReadEnd) or frame.last:
-            del self._destinations[frame.reader]
+            self._forget(frame.reader)
         return True
+
+    def _forget(self, reader: int) -> None:
+        del self._destinations[reader]
+        self._names.pop(reader, None)

@@ -77,7 +77,7 @@ class StreamLinks:
             is_open = link.state not in (State.LOCATING, State.CLOSED)
             if is_open and name in groups and group_of(link.destination) != groups[name]:
                 return name
-        return None
+        return self._readers.misplaced(groups, is_unsure)
 
     # -- from the client -----------------------------------------------------------------------------
 

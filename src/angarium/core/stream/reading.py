@@ -5,7 +5,9 @@ however slow it is, and small messages of the same connection wait behind no mor
 may read one stream, each at its own pace. A reader ends with the last fragment, with its session, when its client
 says so, or when the stream is gone or damaged; a client that has lost its connection reads on from where it was.
 """
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from angarium.core.destination.events import ToSession
 from angarium.core.errors import RemoteProtocolError
@@ -47,6 +49,7 @@ class ReadingStreams:
         self._readers: dict[bytes, dict[int, Reader]] = {}  # session -> number -> reader
         self._by_stream: dict[bytes, dict[Reader, None]] = {}
         self._reads: dict[int, Reader] = {}  # by token
+        self._copies: dict[int, Callable[[BlocksRead], list[Any]]] = {}  # by token: of files that go to another group
         self._token = 0
 
     def __len__(self) -> int:
@@ -86,6 +89,21 @@ class ReadingStreams:
             if reader.route == destination:
                 self._end(reader)
 
+    def end_all(self, destination: int) -> list[bytes]:
+        """Of that destination, which is moved. The sessions that read there: they are not told here."""
+        readers = [
+            reader for numbers in self._readers.values() for reader in numbers.values()
+            if reader.destination == destination
+        ]  # fmt: skip
+        for reader in readers:
+            self._end(reader)
+        return [reader.session for reader in readers]
+
+    def copy(self, identity: bytes, first: int, count: int, then: Callable[[BlocksRead], list[Any]]) -> ReadBlocks:
+        self._token += 1
+        self._copies[self._token] = then
+        return ReadBlocks(self._token, identity, first, count)
+
     def stream_gone(self, identity: bytes) -> list[Command]:
         """The message that held it is settled: who still reads is told so."""
         commands: list[Command] = []
@@ -95,6 +113,8 @@ class ReadingStreams:
         return commands
 
     def blocks_read(self, event: BlocksRead) -> tuple[list[Command], Damage | None]:
+        if (then := self._copies.pop(event.token, None)) is not None:
+            return then(event), None
         reader = self._reads.pop(event.token, None)
         if reader is None or self._readers.get(reader.session, {}).get(reader.number) is not reader:
             return [], None

@@ -36,6 +36,7 @@ from angarium.core.stream.events import (
     FilesBlocked,
     FileSynced,
     FileWritten,
+    ReadBlocks,
     StoredFile,
     StreamSettings,
 )
@@ -70,10 +71,6 @@ class Streams:
     @property
     def reader_count(self) -> int:
         return len(self._reading)
-
-    def concern(self, destination: int) -> bool:
-        """Some message there holds one, or one is being sent there, perhaps by somebody who was cut off."""
-        return self.table.has(destination) or self._writing.is_for(destination)
 
     def unknown_since(self) -> float | None:
         """Some were found at the start that may be for any destination, for all that is known; when that was."""
@@ -217,6 +214,40 @@ class Streams:
         self.table.forget(destination)
         return list(self._writing.destination_removed(destination, code, reason))
 
+    # -- of a destination that is moved (core/moving) --------------------------------------------------
+
+    def take_out(self, destination: int) -> list[bytes]:
+        """Nobody reads or writes there any more; what there is stays. The sessions that did."""
+        return [*self._writing.hold(destination), *self._reading.end_all(destination)]
+
+    def stay(self, destination: int, now: float) -> None:
+        """It is opened again: who has sent something may come back."""
+        self._writing.stay(destination, now)
+
+    def leave(self, destination: int) -> list[Command]:
+        """It is elsewhere: files go when their records have, those of unfinished streams at once."""
+        self.table.forget(destination)
+        return list(self._writing.leave(destination))
+
+    def unfinished(self, destination: int) -> list[tuple[bytes, StoredFile]]:
+        """Those that are being sent there, as far as it was told that they are durable; those that have begun."""
+        return self._writing.unfinished(destination)
+
+    def copy(self, identity: bytes, first: int, count: int, then: Callable[[BlocksRead], list[Any]]) -> ReadBlocks:
+        return self._reading.copy(identity, first, count, then)
+
+    def check_room(self, more: int) -> None:
+        """Raise Rejected if there are too many streams for one more beside these."""
+        self._writing.check_room(len(self.table) + more)
+
+    def adopt(self, identity: bytes) -> StoredFile | None:
+        """A file that was found at the start, and that nobody has asked for since; from now on it is the caller's."""
+        return self._writing.adopt(identity)
+
+    def arrived(self, destination: int, identity: bytes, file: StoredFile, now: float) -> None:
+        """It was being sent there: its sender may come back."""
+        self._writing.take_up(destination, identity, file, now)
+
     def take_gone(self) -> list[bytes]:
         return self.table.take_gone()
 
@@ -224,7 +255,7 @@ class Streams:
         """Their records are durably gone."""
         commands: list[Command] = []
         for identity in gone:
-            if identity not in self.table:  # a copy of its message may have taken it up meanwhile
+            if self.table.left(identity):
                 commands += [*self._reading.stream_gone(identity), DeleteFile(identity)]
         return commands
 

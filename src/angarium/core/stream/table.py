@@ -57,6 +57,7 @@ class StreamTable:
         self._references: dict[bytes, int] = {}  # stream -> how many messages hold it
         self._records: dict[bytes, StreamRecord] = {}  # of the same streams
         self._gone: list[bytes] = []  # released since somebody asked
+        self._leaving: dict[bytes, int] = {}  # released, and not yet durably so: how often. Their files are still whole
 
     def __len__(self) -> int:
         return len(self._references)
@@ -73,11 +74,6 @@ class StreamTable:
     def at(self, destination: int, position: int) -> StreamRecord | None:
         bound = self._bound.get(destination)
         return None if bound is None else bound.records.get(position)
-
-    def has(self, destination: int) -> bool:
-        """Any stream of that destination."""
-        bound = self._bound.get(destination)
-        return (bound is not None and bool(bound.records)) or any(place == destination for place, _ in self._waiting)
 
     def waiting_bytes(self, destination: int) -> int:
         """Content of messages that are not yet due."""
@@ -100,6 +96,10 @@ class StreamTable:
     def known(self, identity: bytes) -> StreamRecord | None:
         """What is recorded of a stream that some message holds."""
         return self._records.get(identity)
+
+    def is_stored(self, identity: bytes) -> bool:
+        """Its file is whole here, and stays if a message takes it up now."""
+        return identity in self._references or identity in self._leaving
 
     def bind(self, destination: int, position: int, record: StreamRecord) -> Operation:
         self._add(destination, position, record)
@@ -170,6 +170,15 @@ class StreamTable:
         gone, self._gone = self._gone, []
         return gone
 
+    def left(self, identity: bytes) -> bool:
+        """That it was released is durable; whether its file goes. Another message may have taken it up since, and may
+        have released it again, which is not durable."""
+        self._leaving[identity] -= 1
+        if self._leaving[identity]:
+            return False
+        del self._leaving[identity]
+        return identity not in self._references
+
     def _drop(self, destination: int, bound: _Bound, positions: list[int]) -> None:
         for position in positions:
             record = bound.records.pop(position)
@@ -184,6 +193,7 @@ class StreamTable:
             self._references[identity] -= 1
             if not self._references[identity]:
                 del self._references[identity], self._records[identity]
+                self._leaving[identity] = self._leaving.get(identity, 0) + 1
                 self._gone.append(identity)
         if not bound.records:
             self._bound.pop(destination, None)

@@ -7,6 +7,10 @@
 A sender may be `window_fragments` ahead of what is written, and keeps what is not yet durable: so after any failure it
 goes on from the last durable fragment. Fragments arrive in order; one that was there before is dropped. Nothing is
 read back here, and nobody reads a stream before a message holds it.
+
+While the producers of its destination are blocked the window stays where it is: else what is above a limit would
+grow by whole streams. What has come by then is synced at once, so that its sender has nothing on the way meanwhile, and
+streams to elsewhere in the same connection go on.
 """
 from dataclasses import dataclass
 
@@ -36,6 +40,7 @@ class Stream:
     is_ended: bool = False  # the last fragment has been received
     until: float = 0.0  # cut off: when it is deleted
     since: float = 0.0  # cut off: when that was
+    granted: int = 0  # the limit that its sender was told
 
     @property
     def bytes(self) -> int:
@@ -58,10 +63,6 @@ class WritingStreams:
     def __len__(self) -> int:
         return len(self._streams)
 
-    def is_for(self, destination: int) -> bool:
-        """Some stream is written for it."""
-        return any(stream.destination == destination for stream in self._streams.values())
-
     def unknown_since(self) -> float | None:
         """There are streams that were found at the start, and for all that is known may be for any destination: when
         the last of them was found."""
@@ -75,11 +76,55 @@ class WritingStreams:
     def restore(self, files: dict[bytes, StoredFile], *, now: float) -> None:
         """Files that no message holds: their senders may come back."""
         for identity, file in files.items():
-            count = file.fragments
-            last_bytes = file.bytes - content_bytes(count, 0)
-            stream = Stream(identity, 0, b"", 0, count, count, count, count, last_bytes, file.is_ended)
-            self._streams[identity] = stream
+            self.take_up(0, identity, file, now)
+
+    def take_up(self, destination: int, identity: bytes, file: StoredFile, now: float) -> None:
+        count = file.fragments
+        last_bytes = file.bytes - content_bytes(count, 0)
+        stream = Stream(identity, destination, b"", 0, count, count, count, count, last_bytes, file.is_ended)
+        self._streams[identity] = stream
+        self._cut_off(stream, now)
+
+    # -- of a destination that is moved ----------------------------------------------------------------
+
+    def _of(self, destination: int) -> list[Stream]:
+        return [stream for stream in self._streams.values() if stream.destination == destination]
+
+    def hold(self, destination: int) -> list[bytes]:
+        """From now on nobody writes them, and none goes for want of a sender. The sessions that had them open."""
+        streams = self._of(destination)
+        sessions = [stream.session for stream in streams if stream.session]
+        for stream in streams:
+            self._detach(stream)
+        return sessions
+
+    def stay(self, destination: int, now: float) -> None:
+        for stream in self._of(destination):
             self._cut_off(stream, now)
+
+    def leave(self, destination: int) -> list[Command]:
+        return [command for stream in self._of(destination) for command in self._leave(stream)]
+
+    def unfinished(self, destination: int) -> list[tuple[bytes, StoredFile]]:
+        found = [(stream, stream.synced == stream.received) for stream in self._of(destination) if stream.synced]
+        return [
+            (stream.identity, StoredFile(stream.synced, stream.bytes, stream.is_ended) if is_all
+             else StoredFile(stream.synced, content_bytes(stream.synced, FRAGMENT_BYTES), False))
+            for stream, is_all in found
+        ]  # fmt: skip
+
+    def adopt(self, identity: bytes) -> StoredFile | None:
+        stream = self._streams.get(identity)
+        if stream is None or stream.destination or stream.session:
+            return None
+        self._detach(stream)
+        del self._streams[identity]
+        return StoredFile(stream.synced, stream.bytes, stream.is_ended)
+
+    def check_room(self, stored: int) -> None:
+        if len(self._streams) + stored >= self.settings.streams_max:
+            reason = f"the node has streams_max {self.settings.streams_max} streams; consume some first"
+            raise Rejected("too-many-streams", reason)
 
     # -- frames --------------------------------------------------------------------------------------
 
@@ -110,9 +155,7 @@ class WritingStreams:
         if len(self._streams) >= self.settings.open_max or identity in self._streams:
             reason = f"{len(self._streams)} streams are being written: the most is open_max; try again later"
             raise Rejected("too-many-streams", reason)
-        if len(self._streams) + stored >= self.settings.streams_max:
-            reason = f"the node has streams_max {self.settings.streams_max} streams; consume some first"
-            raise Rejected("too-many-streams", reason)
+        self.check_room(stored)
         stream = self._streams[identity] = Stream(identity, 0)
         return stream
 
@@ -144,10 +187,16 @@ class WritingStreams:
         stream.last_bytes = len(payload)
         stream.is_ended = frame.last
         commands: list[Command] = [AppendBlock(stream.identity, number, Block(frame.crc, frame.last, payload))]
-        if frame.last or stream.received - stream.sync_asked >= self.settings.sync_fragments:
-            stream.sync_asked = stream.received
-            commands.append(SyncFile(stream.identity, stream.received))
+        is_blocked = stream.destination in self._destinations_blocked
+        if frame.last or is_blocked or stream.received - stream.sync_asked >= self.settings.sync_fragments:
+            commands += self._sync(stream)
         return commands
+
+    def _sync(self, stream: Stream) -> list[Command]:
+        if stream.sync_asked == stream.received:
+            return []
+        stream.sync_asked = stream.received
+        return [SyncFile(stream.identity, stream.received)]
 
     def close(self, session: bytes, number: int) -> list[Command]:
         stream = self._by_number.get(session, {}).get(number)
@@ -198,12 +247,13 @@ class WritingStreams:
         return [self._progress(stream) for stream in self._streams.values() if stream.session]
 
     def destination_blocked(self, destination: int, code: str, reason: str) -> list[Command]:
-        """Its producers are blocked, or (empty code) no longer: no stream becomes a message there meanwhile."""
+        """Its producers are blocked, or (empty code) no longer: no stream grows there, or becomes a message."""
         self._destinations_blocked.pop(destination, None)
         if code:
             self._destinations_blocked[destination] = (code, reason)
         streams = [each for each in self._streams.values() if each.session and each.destination == destination]
-        return [self._progress(stream) for stream in streams]
+        synced = [command for stream in streams for command in self._sync(stream)] if code else []
+        return [*(self._progress(stream) for stream in streams), *synced]
 
     def tick(self, now: float) -> list[Command]:
         commands: list[Command] = []
@@ -233,14 +283,16 @@ class WritingStreams:
     # -- inside --------------------------------------------------------------------------------------
 
     def _limit(self, stream: Stream) -> int:
-        return stream.written + self.settings.window_fragments
+        if stream.destination not in self._destinations_blocked:
+            stream.granted = stream.written + self.settings.window_fragments
+        return stream.granted
 
     def _progress(self, stream: Stream) -> ToSession:
         stored = frames.StreamStored(stream.number, stream.synced, self._limit(stream), *self._block(stream))
         return ToSession(stream.session, stored)
 
     def _block(self, stream: Stream) -> tuple[str, str]:
-        """Code and reason why it waits, or will have to when it ends; empty: it need not."""
+        """Code and reason why it waits; empty: it need not."""
         if self._full:
             return "disk-full", self._full
         return self._destinations_blocked.get(stream.destination, ("", ""))

@@ -29,7 +29,8 @@ from angarium.core.wire import frames
 from angarium.core.wire.frames.transactions import COORDINATOR as COORDINATOR
 
 FRAMES = (frames.CommitReady, frames.CommitFail, frames.CommitFinal, frames.CommitRollback, frames.CommitComplete)
-_MOVING = frames.MoveRows | frames.MoveTaken | frames.MoveRefused  # of a destination, see core/moving
+# Of a destination, see core/moving.
+_MOVING = frames.MoveRows | frames.MoveTaken | frames.MoveRefused | frames.MoveWants | frames.MoveBlock
 Answer = frames.Committed | frames.Aborted
 _GIVEN_UP = ("transaction-refused", "the transaction was given up: a part of it took too long")
 

@@ -23,7 +23,7 @@ from angarium.core.wire.frames import FRAMES, Frame
 HEADER = struct.Struct("<IBBHII")
 HEADER_BYTES = HEADER.size
 _LENGTH_BYTES = 4
-_BUFFER_KEPT_BYTES = 1 << 19  # a parser's buffer beyond this is given back after use
+BUFFER_KEPT_BYTES = 1 << 19  # a parser's buffer beyond this is given back after use
 
 _encode_meta = msgspec.msgpack.Encoder().encode
 _decoders = {kind: msgspec.msgpack.Decoder(frame).decode for kind, frame in FRAMES.items()}
@@ -55,8 +55,9 @@ class FrameParser:
     allocating large blocks anew for each frame costs more than all the parsing.
     """
 
-    def __init__(self, *, frame_bytes_max: int) -> None:
+    def __init__(self, *, frame_bytes_max: int, buffer_kept_bytes: int = BUFFER_KEPT_BYTES) -> None:
         self._frame_bytes_max = frame_bytes_max
+        self._buffer_kept_bytes = buffer_kept_bytes
         self._buffer = bytearray()
         self._filled = 0  # bytes of the incomplete frame at the start of the buffer: at most frame_bytes_max
         self._wanted = HEADER_BYTES  # bytes needed before parsing can get any further
@@ -90,7 +91,7 @@ class FrameParser:
                     if self._parse(block, frames):
                         self._filled = 0
                         break
-        if self._filled == 0 and len(self._buffer) > _BUFFER_KEPT_BYTES:
+        if self._filled == 0 and len(self._buffer) > self._buffer_kept_bytes:
             self._buffer = bytearray()
         return used
 

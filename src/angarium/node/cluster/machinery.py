@@ -35,7 +35,9 @@ class DiskLike(Protocol):
 
 
 class StreamFilesLike(Protocol):
-    def scan(self, held: Container[bytes], *, unsynced_blocks_max: int) -> dict[bytes, StoredFile]: ...
+    def scan(
+        self, held: Container[bytes], *, unsynced_blocks_max: int, in_use: bool = False
+    ) -> dict[bytes, StoredFile]: ...
 
 
 class StreamDiskLike(Protocol):

@@ -6,13 +6,14 @@ from functools import partial
 from types import MappingProxyType
 from typing import Literal
 
-from angarium.core.errors import ConfigError, Unavailable
+from angarium.core.errors import ConfigError, Unavailable, refuse
 from angarium.node.cluster.machinery import Machinery
 from angarium.node.cluster.node import ClusterNode, ClusterReady
 from angarium.node.cluster.status import VERSION, no_majority
 from angarium.node.cluster.stores import open_stores
 from angarium.node.config import NodeConfig
 from angarium.node.event_log import EventLog, event_file
+from angarium.node.inspecting import data_mistakes
 from angarium.node.live_config import LiveConfig
 from angarium.node.places import check_places, located
 from angarium.node.running import finish, run_in_foreground, stop_on_signals
@@ -29,6 +30,7 @@ def run_cluster_node(
         raise ConfigError("cluster.name is empty: say which cluster this node belongs to, or start it with `up`")
     config = located(config)
     check_places(config)
+    refuse(data_mistakes(config))
     return run_in_foreground(config, sources, partial(_serve, on_ready))
 
 

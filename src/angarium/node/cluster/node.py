@@ -31,7 +31,7 @@ from angarium.node.cluster.commands import differing
 from angarium.node.cluster.desk import ClusterDesk
 from angarium.node.cluster.front import FrontEnd, FrontWays
 from angarium.node.cluster.hearing import Hearing
-from angarium.node.cluster.hosting import Hosting
+from angarium.node.cluster.hosting import Hosting, HostingWays
 from angarium.node.cluster.machinery import BusLike, Machinery
 from angarium.node.cluster.membership import MembershipDriver, MembershipUsers
 from angarium.node.cluster.moving import Moving
@@ -96,7 +96,8 @@ class ClusterNode:
         )  # fmt: skip
         stores.node.commit(identity.operations, reserved=True)
         self.nodes = Nodes(name, identity.incarnation)
-        self.hosting = Hosting(name, stores, self._replica, self._one_more_held)
+        ways = HostingWays(self._replica, self._held_changed, lambda g: self.configurations[g], lambda: self.placement)
+        self.hosting = Hosting(name, stores, ways)
         self.replicas = self.hosting.replicas
         self.front: FrontEnd | None = None
         if config.cluster.client_manager:
@@ -157,7 +158,7 @@ class ClusterNode:
             MembershipUsers(
                 send=lambda node, message: self.send(node, Service.GROUPS, message),
                 seek=lambda address: self.bus.dial(*node_address(address, "address")),
-                changed=self._changed, led=self._probe_the_silent, to_replica=self._to_replica,
+                changed=self._changed, led=self._led, to_replica=self._to_replica,
                 stop=self._must_stop, left=self._left.set, failed=self._failed,
             ),
             self._machinery,
@@ -195,7 +196,7 @@ class ClusterNode:
             self.hosting.announced(),
         )  # fmt: skip
 
-    def _one_more_held(self) -> None:
+    def _held_changed(self) -> None:
         self.membership.record_changed(self.record())
 
     async def _configure_groups(self) -> None:
@@ -238,8 +239,9 @@ class ClusterNode:
     def replica_numbered(self, number: int) -> ReplicaHost | None:
         return self.hosting.numbered(number)
 
-    def _probe_the_silent(self) -> None:
+    def _led(self) -> None:
         """A new leader has not heard of those who died with the old one, or just before it."""
+        self._dial_deciders()
         for record in self.nodes.silent():
             self.spawn(self.probe(record))
 
@@ -280,6 +282,7 @@ class ClusterNode:
             if record.name > self.name:  # one of each two dials
                 self.bus.dial(*node_address(record.addresses[0], "address"))
         self._hang_up(change.gone)
+        self._dial_deciders()
         for number in sorted(configuration.number for configuration in self.configurations.values()):
             self._change_channel(number)
         for record in change.gone:
@@ -292,6 +295,13 @@ class ClusterNode:
             if self.front is not None:
                 self.front.lost_all()  # what was sent meanwhile has gone nowhere
         self._check_entered()
+
+    def _dial_deciders(self) -> None:
+        """Nobody dials one that is not in the view: so long it has to find voters that would dial it, too."""
+        voters = () if self.nodes.is_here else self.membership.machine.state.voters
+        for record in (self.nodes.view[voter.node] for voter in voters if voter.node in self.nodes.view):
+            if record.name != self.name:
+                self.bus.dial(*node_address(record.addresses[0], "address"))
 
     def _hang_up(self, gone: Sequence[NodeRecord]) -> None:
         """Voters are always looked for: through them whoever comes back is found."""
@@ -320,9 +330,10 @@ class ClusterNode:
         replica = self.replicas.get(configuration.group)
         if replica is not None:
             replica.configured(configuration)
+        if self.hosting.is_removed(before, configuration):
+            self.spawn(self.hosting.let_go(configuration.group))
         elif self.hosting.lacks(configuration):
-            group = configuration.group
-            self.spawn(self.hosting.open(group, lambda: self.configurations[group], lambda: self.placement))
+            self.spawn(self.hosting.open(configuration.group))
         if configuration.primary is not None:
             tell_in_sync(self.name, before, configuration, is_here=self.nodes.is_here)
 

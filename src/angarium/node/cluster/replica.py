@@ -44,6 +44,7 @@ from angarium.node.cluster.services import OnChannel, pack_replica, unpack_repli
 from angarium.node.cluster.store_readers import StoreReaders
 from angarium.node.cluster.stores import table_records
 from angarium.node.config import NodeConfig
+from angarium.node.disk_room import DiskRoom
 from angarium.node.loading import Loaded, load
 from angarium.node.wall_clock import WallClock
 from angarium.store.interface import Store
@@ -92,7 +93,7 @@ class ReplicaHost:
         self.replication = Replication(
             me, incarnation, group, load_replica(store),
             replace(config.replication, ahead_bytes_max=min(ahead_bytes_max, store.reserve_bytes // 2)),
-            {stream: file.fragments for stream, file in found.items()},
+            {stream: file.fragments for stream, file in found.items()}, self._is_held,
         )  # fmt: skip
         self._disk = machinery.disk(
             store, config.disk, written=self._written, read=self._read, delayed=self._read,
@@ -102,6 +103,8 @@ class ReplicaHost:
         self.log_reads = LogReadsBackup(self._readers, self.replication)
         self.manager: MessageManager | None = None
         self._wall_clock: WallClock | None = None  # while there is a message manager
+        self._disk_room: DiskRoom | None = None  # the same
+        self._store = store
         self.started_epoch = 0
         self._decided_epoch = 0  # of the group's latest configuration among the decisions that this node knows
         self._decided = asyncio.Event()  # there is a later one, or nobody starts any more
@@ -119,6 +122,10 @@ class ReplicaHost:
         self._is_paused = self._is_blocked = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
+
+    def _is_held(self, stream: bytes) -> bool:
+        """By a message of the message manager here, if there is one: when in doubt it is."""
+        return self.manager is None or stream in self.manager.streams.table
 
     # -- events in -------------------------------------------------------------------------------------
 
@@ -351,7 +358,7 @@ class ReplicaHost:
     def _restore(self, loaded: Loaded, epoch: int) -> None:
         state, config = loaded.state, self._config
         state.stream_files = self._files.scan(
-            held_streams(state.streams), unsynced_blocks_max=4 * config.stream.sync_fragments
+            held_streams(state.streams), unsynced_blocks_max=4 * config.stream.sync_fragments, in_use=True
         )
         now = self._loop.time()
         self._wall_clock = WallClock(lambda ms: self._run_manager(mm.ClockStepped(ms)), self._machinery.wall_ms)
@@ -364,6 +371,10 @@ class ReplicaHost:
         repairs = [manager.write(loaded.operations, PendingWrite(), freeing=True)] if loaded.operations else []
         self._perform([*repairs, *manager.restore(state, now=now)])
         self._run_manager(mm.Placed(self._placement, epoch))
+        self._disk_room = DiskRoom(
+            self._store, lambda: manager.settings.node_disk_free_bytes_min,
+            lambda room_bytes: self._run_manager(mm.DiskMeasured(room_bytes)),
+        )  # fmt: skip
         count = len(manager.destinations)
         _log.info("promoted: primary of group %r, epoch %d, %d destinations", self.group, epoch, count)
         self._ways.serving()
@@ -374,6 +385,9 @@ class ReplicaHost:
         if self._wall_clock is not None:
             self._wall_clock.stop()
             self._wall_clock = None
+        if self._disk_room is not None:
+            self._disk_room.stop()
+            self._disk_room = None
         if self.manager is not None:
             _log.warning("demoted: no longer primary of group %r: %s", self.group, reason)
         self.manager = None

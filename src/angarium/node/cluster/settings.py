@@ -144,6 +144,8 @@ def group_members(settings: ClusterSettings) -> dict[str, tuple[str, ...]]:
         nodes = tuple(members.split())
         if not colon or not name.strip() or not nodes or len(set(nodes)) != len(nodes) or name.strip() in groups:
             raise ConfigError(f"cluster.groups {text!r}: use GROUP: NODE NODE …, each group and each node in it once")
+        if "/" in name:
+            raise ConfigError(f"cluster.groups {text!r}: its copies are stored under that name: no '/' in the name")
         groups[name.strip()] = nodes
     if not groups and (voters := voter_addresses(settings)):
         return {ONE_GROUP: tuple(voters)}

@@ -92,7 +92,6 @@ def _rows(node: "ClusterNode", name: str, composite: Composite) -> list[dict[str
     ]
     rows: list[dict[str, Any]] = []
     for configuration in held or [None]:
-        in_sync = [replica.node for replica in configuration.in_sync] if configuration else []
         primary = configuration.primary.node if configuration and configuration.primary else ""
         rows.append(
             {
@@ -104,7 +103,7 @@ def _rows(node: "ClusterNode", name: str, composite: Composite) -> list[dict[str
                 "group": configuration.group if configuration else "",
                 "epoch": configuration.epoch if configuration else 0,
                 "primary": name == primary,
-                "in_sync": name in in_sync,
+                "in_sync": configuration is not None and _is_in_sync(name, said, configuration),
                 "copied_percent": _replica(said, configuration).get("copied_percent"),
                 "answers": bool(said),
                 "is_here": name in node.nodes.view,
@@ -118,6 +117,12 @@ def _rows(node: "ClusterNode", name: str, composite: Composite) -> list[dict[str
             }
         )
     return rows
+
+
+def _is_in_sync(name: str, said: dict[str, Any], configuration: GroupConfiguration) -> bool:
+    """What was decided counts on a store: one that has come in its place, since it was lost, is not yet in sync."""
+    stores = [replica.store.hex() for replica in configuration.in_sync if replica.node == name]
+    return bool(stores) and _replica(said, configuration).get("store", stores[0]) in stores
 
 
 def _other_buses(node: "ClusterNode", said: dict[str, Any]) -> list[str]:
@@ -214,12 +219,14 @@ def status_of(node: "ClusterNode") -> dict[str, Any]:
         "buses": buses_status(node),
         "buses_configured": node.buses.configured(),
         "carried_bytes": node.bus.counters.carried_bytes,  # datagrams over TCP, for want of multicast
+        "dropped_datagrams": dict(node.bus.counters.drops),  # received and not used, by reason: core/bus/machine.py
     }
 
 
 def replicas_of(node: "ClusterNode") -> dict[str, Any]:
     return {
         group: {
+            "store": host.me.store.hex(),
             "epoch": host.replication.epoch,
             "number": host.replication.local.written.number,
             "is_serving": host.manager is not None,

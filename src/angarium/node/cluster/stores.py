@@ -1,5 +1,6 @@
 """The stores of a node: one small one for itself and the log of decisions, one for each replica."""
 import asyncio
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,12 +10,14 @@ from angarium.core.storage import Put, Table
 from angarium.node.cluster.settings import group_members
 from angarium.node.cluster.sizes import SEGMENT_BYTES_MIN, check_journal
 from angarium.node.config import NodeConfig
+from angarium.store.disk import DiskCalls, sync_directory
 from angarium.store.durable import DurableStore
 from angarium.store.interface import Damaged, Store
 from angarium.store.settings import StoreSettings
 
 _STORE_KEY = b"store"  # in Table.REPLICA: the id of this store
 _NODE_SEGMENT_BYTES = 4 << 20
+_REMOVED = "removed-"  # before the name of a directory: no store that is open has one that begins so
 _SCAN_LIMIT = 10_000
 
 
@@ -37,6 +40,20 @@ class Stores:
         assert self.settings is not None
         return await _open_replica(self.replica_data(group), self.settings)
 
+    async def remove(self, group: str) -> None:
+        """Of a copy that was removed, and is closed: all that was stored of it. Raises OSError."""
+        await asyncio.to_thread(_remove_replica, self.replica_data(group))
+
+
+def _remove_replica(path: Path) -> None:
+    """By a name first under which nobody opens it: half of a store is not one."""
+    removed = path.with_name(_REMOVED + path.name)
+    if removed.exists():
+        shutil.rmtree(removed)
+    path.rename(removed)
+    sync_directory(DiskCalls(), path.parent)
+    shutil.rmtree(removed)
+
 
 async def _open_replica(path: Path, settings: StoreSettings) -> Store:
     """Raises ConfigError if its journal is too small for what it may have to take."""
@@ -51,6 +68,8 @@ async def _open_replica(path: Path, settings: StoreSettings) -> Store:
 
 async def open_stores(config: NodeConfig, name: str) -> Stores:
     data = Path(config.node.data)
+    for left in sorted(await asyncio.to_thread(_left_over, data)):  # a crash came before all of it was gone
+        await asyncio.to_thread(shutil.rmtree, left)
     small = replace(config.store, segment_bytes=_NODE_SEGMENT_BYTES)
     node = await asyncio.to_thread(DurableStore.open, data / "node", small)
     replicas: dict[str, Store] = {
@@ -59,6 +78,10 @@ async def open_stores(config: NodeConfig, name: str) -> Stores:
         if name in members
     }
     return Stores(node, replicas, data, config.store)
+
+
+def _left_over(data: Path) -> list[Path]:
+    return list(data.glob(f"{_REMOVED}replica-*"))
 
 
 def store_identity(store: Store, bytes_by_chance: Callable[[int], bytes]) -> bytes:

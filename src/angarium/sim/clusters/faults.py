@@ -63,6 +63,9 @@ class Troubles:
         drawn += ["move-destination"] if world.chance("moves").random() < KINDS_CHANCE else []
         self._kinds["voters"] = (self._set_voters, 1.5)
         drawn += ["voters"] if world.chance("voters").random() < KINDS_CHANCE else []
+        self._elsewhere = world.chance("copies elsewhere")
+        self._kinds["copies-elsewhere"] = (self._add_copy, 2.0)
+        drawn += ["copies-elsewhere"] if self._elsewhere.random() < KINDS_CHANCE else []
         self.kinds = [name for name in drawn if name not in spared] if kinds_wanted is None else list(kinds_wanted)
 
     @property
@@ -324,6 +327,19 @@ class Troubles:
         self._removed.append((group, name))
         self._ask("cluster.remove-copy", group=group, node=name)
         self._later(self._chance.random() * 3.0, partial(self._ask, "cluster.add-copy", group=group, node=name))
+
+    def _add_copy(self) -> None:
+        """On a node that no file names for it. It goes again, perhaps, or stays."""
+        world, chance = self._world, self._elsewhere
+        group = chance.choice(sorted(world.shape.groups))
+        configuration = latest(group, list(world.nodes()))
+        others = [name for name in world.machines if configuration is not None and name not in configuration.members]
+        if not others or world.shape.buses:  # who holds a copy has to be on its group's bus
+            return
+        name = chance.choice(others)
+        self._ask("cluster.add-copy", group=group, node=name)
+        if chance.random() < 0.7:
+            self._later(chance.random() * 3.0, partial(self._ask, "cluster.remove-copy", group=group, node=name))
 
     # -- clients ---------------------------------------------------------------------------------------
 

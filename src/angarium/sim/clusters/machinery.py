@@ -74,7 +74,9 @@ class NodeFiles:
     def __init__(self, files: SimStreamFiles) -> None:
         self.files = files
 
-    def scan(self, held: Container[bytes], *, unsynced_blocks_max: int) -> dict[bytes, StoredFile]:
+    def scan(
+        self, held: Container[bytes], *, unsynced_blocks_max: int, in_use: bool = False
+    ) -> dict[bytes, StoredFile]:
         return self.files.stored(held)
 
 

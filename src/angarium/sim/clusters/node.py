@@ -13,13 +13,13 @@ from angarium.core.storage import Operation
 from angarium.node.cluster.machinery import Machinery
 from angarium.node.cluster.node import ClusterNode
 from angarium.node.cluster.settings import group_members
-from angarium.node.cluster.stores import Stores
 from angarium.node.config import NodeConfig
 from angarium.runtime.cluster_bus import ClusterBus, ClusterBusSettings, NodeIdentity
 from angarium.runtime.disk import DiskSettings
 from angarium.sim.broker import WALL_MS_AT_ZERO
 from angarium.sim.clock import Clock
 from angarium.sim.clusters.machinery import NodeDisk, NodeFiles, NodeStreamDisk, in_thread, path_group
+from angarium.sim.clusters.stores import SimStores
 from angarium.sim.clusters.transports import NodeLoop, SimSockets
 from angarium.sim.clusters.wires import Air, Wires
 from angarium.sim.clusters.witness import GroupWitness, WitnessedManager
@@ -49,6 +49,7 @@ class Around:
     bus: BusSettings
     rates: Sequence[float]  # of clocks
     hardware: Unlimited
+    removes: Callable[[str, str], None]  # the store of a copy, by node and group, is about to be deleted
 
 
 class Machine:
@@ -65,7 +66,8 @@ class Machine:
         self._skew_ms = 0.0
         self._rate = around.rates[chance.randrange(len(around.rates))]
         self._groups = [g for g, members in group_members(config.cluster).items() if self.name in members]
-        self._disks_made = 0
+        self._disks_made = self._copies_made = 0
+        self._stores_chance = Random(f"stores {chance.getstate()[1][0]}")  # on its own: nothing else is drawn otherwise
         self.disks: dict[str, SimDisk] = {}
         self._new_disks()
 
@@ -101,10 +103,11 @@ class Machine:
         loop.create_task(self._serve(loop))
 
     async def _serve(self, loop: NodeLoop) -> None:
-        stores: dict[str, Store] = {group: self.disks[group].store for group in self._groups}
-        node = self.node = ClusterNode(
-            self.config, self.name, Stores(self.disks[""].store, stores, Path("/simulated")), self._machinery(loop)
-        )
+        stores = SimStores(
+            self.disks[""].store, {group: self._open_store(group) for group in self._groups}, Path("/simulated"),
+            opened=self._open_store, removed=self._remove_store, chance=self._stores_chance,
+        )  # fmt: skip
+        node = self.node = ClusterNode(self.config, self.name, stores, self._machinery(loop))
         node.failure.add_done_callback(partial(self._node_failed, loop))
         await node.start()
         await node.entered.wait()
@@ -190,6 +193,22 @@ class Machine:
         if self.must_run:
             self.start()
 
+    # -- its stores ------------------------------------------------------------------------------------
+
+    def _open_store(self, group: str) -> Store:
+        """That of a copy that was removed here is gone: a new one."""
+        if group not in self.disks:
+            self._copies_made += 1
+            self.disks[group] = self._around.disk(f"{self.name}/{group}/copy {self._copies_made}")
+            self._around.tally("copies opened anew")
+        return self.disks[group].store
+
+    def _remove_store(self, group: str) -> None:
+        self._around.removes(self.name, group)
+        self._around.trace.note(self.name, f"deletes its copy of group {group}")
+        self._around.tally("copies deleted")
+        del self.disks[group]
+
     # -- its machinery ---------------------------------------------------------------------------------
 
     def _wires_of(self, port: int) -> Wires:
@@ -223,8 +242,9 @@ class Machine:
         group, disk = next((group, disk) for group, disk in self.disks.items() if disk.store is store)
 
         def ordered(operations: Sequence[Operation]) -> None:
-            if group and self.node is not None and (number := self.node.replicas[group].number):
-                self._around.witness(number).ordered(operations)
+            replica = self.node.replicas.get(group) if self.node is not None else None
+            if replica is not None and replica.number:  # none: of the node itself, or of a copy that is let go
+                self._around.witness(replica.number).ordered(operations)
 
         return NodeDisk(loop, disk, settings, ordered=ordered, **told)
 

@@ -38,7 +38,7 @@ class SimTransport(asyncio.Transport):
     def received(self, data: bytes) -> None:
         if self._is_closing:
             return
-        if self._is_deaf:
+        if self._is_deaf or self._unread:  # it comes after what waits to be read
             self._unread.append(data)
             return
         self._loop.spend(len(data))

@@ -22,7 +22,7 @@ from angarium.node.config import NodeConfig
 from angarium.sim.applications import Application, Place
 from angarium.sim.client import SimClient
 from angarium.sim.clock import Clock
-from angarium.sim.clusters.checkers import Log, left_in_front, left_in_manager, not_in_sync, unequal
+from angarium.sim.clusters.checkers import Log, latest, left_in_front, left_in_manager, not_in_sync, unequal
 from angarium.sim.clusters.faults import Troubles
 from angarium.sim.clusters.node import CLIENT_PORT, Around, Machine
 from angarium.sim.clusters.shapes import Shape, configuration, draw_shape
@@ -84,7 +84,7 @@ class ClusterWorld(World):
         self._has_expiries = rates is not UNEVEN
         around = Around(
             self.clock, self.trace, clients, self.wires, self.air, self._witness, self._disk, self._count,
-            self._draw_bus(), rates, hardware,
+            self._draw_bus(), rates, hardware, self._removes,
         )  # fmt: skip
         self.machines = {
             name: Machine(around, self.shape.host(name), self._configuration(name), self.chance(f"machine {name}"))
@@ -115,6 +115,12 @@ class ClusterWorld(World):
             self.clock, self.trace, self.chance(f"disk {name}"), self.settings.disk, lambda operations: None,
             self.chance(f"files {name}"),
         )  # fmt: skip
+
+    def _removes(self, name: str, group: str) -> None:
+        """Nobody else has a store of the group on that node: it is this one that is counted on."""
+        decided = latest(group, list(self.nodes()))
+        if decided is not None and name in [replica.node for replica in decided.in_sync]:
+            raise Violation("no copy is deleted that counts", f"group {group}, epoch {decided.epoch}: that of {name}")
 
     def _count(self, what: str) -> None:
         self.ledger.tally[what] += 1
@@ -277,7 +283,9 @@ class ClusterWorld(World):
         for application in self.applications:
             for session in list(application.client.sessions.values()):
                 session.close(timeout_s=_LEAVE_S_MAX)
-        self.run_for(3 * self.settings.heartbeat_s)
+        until = self.clock.now + 3 * self.settings.heartbeat_s
+        while self.clock.now < until and any(application.client.sessions for application in self.applications):
+            self.run_for(0.1)
         for application in self.applications:
             application.client.close()
         if self._observer is not None:

@@ -18,7 +18,7 @@
 - *a body is there*: whenever a disk says that a message holds a stream, all of that stream is durable on it.
 - *bounds*: windows and buffers keep their limits.
 """
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -50,9 +50,10 @@ class Disk:
     mirror: Mirror = field(default_factory=Mirror)
     promised: int = 0  # it has said that this epoch is over
     is_lost: bool = False
+    had: Container[bytes] = ()  # when it began to copy over it
 
     @property
-    def uids(self) -> Container[bytes]:
+    def uids(self) -> Collection[bytes]:
         """What is written; of a real message manager each is a producer."""
         producers = self.mirror.items[Table.PRODUCER]
         return {key[8 : 8 + UID_BYTES] for key in producers} if producers else self.mirror.items[UID_TABLE]
@@ -104,6 +105,8 @@ class Ledger:
             self._check_position(disk)
         if disk.mirror.is_copying and not was_copying and replica in self._decided().in_sync:
             raise Violation("in sync", f"{replica} is, and begins to copy over what it has")
+        if disk.mirror.is_copying and not was_copying:
+            disk.had = frozenset(disk.uids)
         for operation in operations:
             if isinstance(operation, Put) and operation.table == Table.STREAM:
                 self._check_file(disk, msgspec.msgpack.decode(operation.value, type=StreamRecord))
@@ -257,12 +260,18 @@ class Ledger:
             if not disk.is_lost and uid in disk.uids and not disk.mirror.is_copying
         ]  # fmt: skip
         counted = (*configuration.in_sync, *self._decided().in_sync)
-        missing = [r for r in counted if r not in holders and not self.disks[r].is_lost]
+        missing = [r for r in counted if r not in holders and not self._is_excused(r, uid)]
         if missing:
             raise Violation("confirmed is everywhere", f"{uid.hex()} is confirmed, and not on {missing[0]}")
         lost = [r for r in configuration.in_sync if self.disks[r].is_lost]
         if len(holders) + len(lost) < copies_min:
             raise Violation("confirmed is everywhere", f"{uid.hex()}: {len(holders)} copies of {copies_min}")
+
+    def _is_excused(self, replica: Replica, uid: bytes) -> bool:
+        """It was lost; or it had this, was put out, and copies by now: its old primary stood still, and tells late."""
+        disk = self.disks[replica]
+        has_left = replica not in self._decided().in_sync
+        return disk.is_lost or (has_left and disk.mirror.is_copying and uid in disk.had)
 
     # -- the end -------------------------------------------------------------------------------------
 

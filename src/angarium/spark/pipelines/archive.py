@@ -22,13 +22,13 @@ from angarium.client.log import LogDescription
 from angarium.core.errors import ConfigError
 from angarium.spark import offsets, planning
 from angarium.spark.columns import ALL_COLUMNS, schema_of
+from angarium.spark.losing import lost
 from angarium.spark.offsets import Offsets
 from angarium.spark.pipelines import files, manifest, places
 from angarium.spark.pipelines.compaction import compacted
 from angarium.spark.pipelines.manifest import ArchivedFile, Manifest
 from angarium.spark.pipelines.session import setting
 from angarium.spark.planning import Range
-from angarium.spark.reading import lost
 
 MESSAGES_PER_STEP = 2_000_000  # between two manifests: what a crash makes a run do again
 Progress = Callable[[int, int], None]  # messages that are archived in this run, and that are to be
@@ -53,6 +53,14 @@ class ArchiveResult:
     files_compacted: int = 0
     bodies_elsewhere: int = 0  # sent as streams: their bodies are not archived
     manifest: Manifest = field(default_factory=Manifest)  # afterwards
+
+
+def check(settings: ArchiveSettings) -> None:
+    """Raise what would come to light otherwise when Spark has started."""
+    with places.asked(settings.address) as connection:
+        places.described(connection, settings.destinations)
+    settings.to.mkdir(parents=True, exist_ok=True)
+    manifest.load(settings.to)
 
 
 def archive(

@@ -22,7 +22,7 @@ FINDINGS_MAX = 1_000  # shown of each kind; counted are all
 BUCKETS = 60  # of a plot
 ALWAYS = Period()
 _QUANTILES = (0.5, 0.99, 1.0)
-_DEAD = ("rejected", "redelivery-limit", "limit-exceeded", "damaged")
+_DEAD = ("rejected", "redelivery-limit", "limit-exceeded", "node-limit", "damaged")
 _PASSED_OVER = ("purged", "dropped", "superseded", "unselected")
 
 

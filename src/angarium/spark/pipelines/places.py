@@ -3,13 +3,21 @@ from collections.abc import Iterable, Sequence
 
 from angarium.client import blocking
 from angarium.client.log import LogDescription, priority_of
+from angarium.core.client.reconnect import ReconnectPolicy
 from angarium.core.errors import ConfigError, Rejected
 from angarium.core.patterns import NamePattern, is_glob
 from angarium.core.wire.frames import LANE_BITS, PatternSyntax
 from angarium.core.wire.layout import PRIORITY_MAX
 from angarium.spark.offsets import Offsets, to_json
 
+CONNECT_S_MAX = 3.0
 _LANES = range(PRIORITY_MAX + 1)
+
+
+def asked(address: Sequence[str]) -> blocking.Connection:
+    """A connection of those who wait for a command to begin; a broker that is there answers at once."""
+    policy = ReconnectPolicy(give_up_after_s=CONNECT_S_MAX, is_patient=False)
+    return blocking.connect(tuple(address), name="pipeline", connect_timeout_s=CONNECT_S_MAX, reconnect=policy)
 
 
 def described(connection: blocking.Connection, wanted: Sequence[str]) -> list[LogDescription]:

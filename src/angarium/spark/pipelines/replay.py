@@ -87,22 +87,36 @@ class ReplayResult:
     state: ReplayState | None = None
 
 
-def replay(
-    spark: SparkSession, settings: ReplaySettings, progress: Progress = lambda done, total: None
-) -> ReplayResult:
+def check(settings: ReplaySettings) -> None:
+    """Raise what would come to light otherwise when Spark has started."""
     if not _NAME.fullmatch(settings.name):
         raise ConfigError(f"--name {settings.name!r}: use up to 64 letters, digits, '.', '-' and '_'")
     compiled(settings.selection.selector)  # one that is wrong is refused before anything is sent
     if settings.selection.into:
         check_name(settings.selection.into)
+    selection = load_state(settings.archive / DIRECTORY / settings.name, settings.selection).selection
+    chosen = _chosen(settings.archive, selection)
+    with places.asked(settings.address) as connection:
+        _check_destinations(connection, chosen, selection)
+
+
+def _chosen(archive: Path, selection: ReplaySelection) -> list[ArchivedFile]:
+    chosen = [file for file in manifest.load(archive).files if _concerns(file, selection)]
+    if not chosen:
+        raise ConfigError(f"the archive {archive} has nothing of what is asked for")
+    return chosen
+
+
+def replay(
+    spark: SparkSession, settings: ReplaySettings, progress: Progress = lambda done, total: None
+) -> ReplayResult:
+    check(settings)
     directory = settings.archive / DIRECTORY / settings.name
     lock = locked(settings.archive, f"{DIRECTORY}/{settings.name}")
     with lock, blocking.connect(settings.address, name="replay") as connection:
         state = load_state(directory, settings.selection)
         selection = state.selection
-        chosen = [file for file in manifest.load(settings.archive).files if _concerns(file, selection)]
-        if not chosen:
-            raise ConfigError(f"the archive {settings.archive} has nothing of what is asked for")
+        chosen = _chosen(settings.archive, selection)
         _check_destinations(connection, chosen, selection)
         sending = _Sending(connection, settings, state)
         rows = read_archive(spark, settings.archive, chosen)

@@ -1,12 +1,22 @@
-"""A Spark session for one command: `local[*]`, or the master that is given; quiet, and in UTC."""
+"""A Spark session for one command: `local[*]`, or the master that is given; quiet, and in UTC.
+
+What Java says goes to a file that is gone with the session: an error reaches whoever asked as an exception. A session
+that is interrupted is not asked to stop, which would have it tell of every task that it gives up: its process is ended.
+"""
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
+
+from angarium.core.errors import Unavailable
 
 _QUIET = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -52,15 +62,71 @@ def spark_session(name: str, master: str = "", settings: Mapping[str, str] | Non
         quiet.write_text(_QUIET)
         wanted = _SETTINGS | {
             "spark.sql.warehouse.dir": directory,
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet}",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet} -Djava.io.tmpdir={directory}",
+            "spark.local.dir": directory,  # what a process that is killed leaves behind goes with ours
         }
         if not master or master.startswith("local"):
             wanted["spark.driver.host"] = "127.0.0.1"
-        builder = SparkSession.builder.master(master or "local[*]").appName(f"angarium-{name}")
-        for key, value in (wanted | dict(settings or {})).items():
+        wanted |= {"spark.master": master or "local[*]", "spark.app.name": f"angarium-{name}", **(settings or {})}
+        _start_java(SparkConf(loadDefaults=False).setAll(list(wanted.items())), Path(directory) / "java.log")
+        builder = SparkSession.builder
+        for key, value in wanted.items():
             builder = builder.config(key, value)
-        session = builder.getOrCreate()
         try:
+            session = builder.getOrCreate()
             yield session
-        finally:
             session.stop()
+        except KeyboardInterrupt:
+            _end_java()
+            raise
+        except Exception:
+            if (begun := SparkSession.getActiveSession()) is not None:
+                begun.stop()
+            raise
+
+
+def _start_java(conf: SparkConf, log: Path) -> None:
+    """Unless it runs already. In a session of its own: Ctrl-C is ours to answer."""
+    if SparkContext._gateway is not None:
+        return
+    is_told = os.environ.get("ANGARIUM_TRACEBACK") == "1"
+    with log.open("wb") as said, _noted() as processes:
+        streams = {} if is_told else {"stdout": said, "stderr": said}
+        try:
+            gateway = java_gateway.launch_gateway(  # type: ignore[no-untyped-call]
+                conf, {"start_new_session": True, **streams}
+            )
+        except BaseException as error:
+            for process in processes:  # it would not notice that nobody is there any more
+                process.kill()
+                process.wait()
+            if not isinstance(error, PySparkRuntimeError):
+                raise
+            told = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+            why = next((line for line in told if line and not line.startswith("WARNING")), "it ended without a word")
+            raise Unavailable(f"Spark's Java could not be started: {why}") from None
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+@contextmanager
+def _noted() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The processes that PySpark starts meanwhile, which it names to nobody before they are ready."""
+    found: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: Any, **named: Any) -> subprocess.Popen[bytes]:
+        found.append(subprocess.Popen(*arguments, **named))
+        return found[-1]
+
+    vars(java_gateway)["Popen"] = start
+    try:
+        yield found
+    finally:
+        vars(java_gateway)["Popen"] = subprocess.Popen
+
+
+def _end_java() -> None:
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is not None:  # else it was there before us
+        process.kill()
+        process.wait()

@@ -4,7 +4,7 @@ A message of `_TRACE` holds many records; `place` orders all records of one log.
 out of Python, and Spark's own code makes messages of them.
 """
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from angarium.client import blocking
 from angarium.core.destination.tracing import VERSION, Trace, trace_name
 from angarium.core.errors import ConfigError, Rejected
 from angarium.core.ids import format_id, group_of, origin_of
+from angarium.core.names import TRACE_PREFIX
 from angarium.spark.pipelines import places
 
 PLACE_BITS = 20  # of a place, for the record within its message
@@ -52,6 +53,7 @@ class TracedState:
     lanes: tuple[tuple[int, int], ...]  # first and end
     subscriptions: tuple[Subscribed, ...]
     trace_messages: int = 0  # messages of traces with lower numbers tell only of what was before
+    logs: tuple[str, ...] = ()  # that have traces of it
 
 
 @dataclass(slots=True)
@@ -73,31 +75,45 @@ def state_of(told: dict[str, Any]) -> TracedState:
     )
     lanes = tuple((first, end) for first, end in told["lanes"])
     before = told.get("trace_messages", 0)  # brokers of before do not tell
-    return TracedState(told["name"], told["identity"], told["kind"], lanes, subscriptions, before)
+    logs = (trace_name(told.get("group", group_of(told["identity"]))),)
+    return TracedState(told["name"], told["identity"], told["kind"], lanes, subscriptions, before, logs)
 
 
 def traced_states(connection: blocking.Connection, wanted: Sequence[str]) -> list[TracedState]:
     """Of those that are traced; one that is named and is not, is an error. From the moment of the answer on, all that
     was traced before is there to be read."""
     found: list[TracedState] = []
+    moved: set[int] = set()
     for log in places.described(connection, wanted or ["**"]):
         if log.name.startswith("_"):
             continue
         try:
-            found.append(state_of(connection.request("trace.describe", {"name": log.name}).result))
+            told = connection.request("trace.describe", {"name": log.name}).result
+            moved |= {told["identity"]} if told.get("moved") else set()
+            found.append(state_of(told))
         except Rejected as refused:
             if refused.code != "not-traced" or log.name in wanted:
                 raise
     if not found:
         raise ConfigError("no destination is traced: angarium alter NAME --traced, and audit what comes then")
-    return found
+    if not moved:
+        return found
+    # Where one has been nobody remembers: in some of the replica groups, each of which has told of its time there.
+    logs = tuple(log.name for log in places.described(connection, [f"{TRACE_PREFIX}*"]))
+    return [replace(state, logs=logs) if state.identity in moved else state for state in found]
+
+
+def check_traced(address: Sequence[str], wanted: Sequence[str]) -> None:
+    """Raise what would come to light otherwise when Spark has started."""
+    with places.asked(address) as connection:
+        traced_states(connection, wanted)
 
 
 def read_traces(
     spark: SparkSession, address: Sequence[str], states: Sequence[TracedState], from_ms: int | None
 ) -> Traces:
     """All records from that time on; without one, from the oldest that is kept."""
-    logs = sorted({trace_name(group_of(state.identity)) for state in states})
+    logs = sorted({log for state in states for log in state.logs})
     reader = spark.read.format("angarium").option("address", ",".join(address)).option("subscribe", ",".join(logs))
     if from_ms is not None:
         reader = reader.option("startingTimestamp", from_ms)

@@ -47,7 +47,7 @@ from angarium.core.wire.frames.consuming import (
     Settle,
     Settled,
 )
-from angarium.core.wire.frames.moving import MoveRefused, MoveRows, MoveTaken
+from angarium.core.wire.frames.moving import MoveBlock, MoveRefused, MoveRows, MoveTaken, MoveWants
 from angarium.core.wire.frames.producing import (
     Block,
     Confirm,
@@ -110,6 +110,6 @@ FRAMES: dict[int, type[Frame]] = {
         StreamOpen, StreamOpened, StreamFragment, StreamStored, StreamClose, StreamClosed,
         StreamRead, StreamData, StreamCredit, StreamReadEnd,
         Watch, WatchFound, WatchClose, WatchClosed,
-        MoveRows, MoveTaken, MoveRefused,
+        MoveRows, MoveTaken, MoveRefused, MoveWants, MoveBlock,
     )
 }  # fmt: skip

@@ -1,5 +1,5 @@
 """Frames of a destination that is moved, between the message managers of two replica groups: rows there, and back that
-they are durable. Any client manager passes them on.
+they are durable, or which content of very large messages is lacking first. Any client manager passes them on.
 
 One message at a time is under way for each destination, and it is sent again until it is answered. A message names the
 move, and the attempt: the epoch in which the source's message manager was started. So what is left over of an earlier
@@ -44,3 +44,32 @@ class MoveRefused(Frame, frozen=True):
     attempt: int
     code: str
     reason: str
+
+
+class MoveWants(Frame, frozen=True):
+    """Before these rows can be taken: fragments of a stream that they name, `first` to `end` - 1."""
+
+    kind = 93
+    group: int  # the source
+    name: str
+    number: int
+    attempt: int
+    sequence: int  # of the rows
+    stream: bytes
+    first: int
+    end: int
+
+
+class MoveBlock(Frame, frozen=True):
+    """A fragment of a stream, as it was asked for. Payload: the fragment."""
+
+    kind = 94
+    group: int  # that is to have it
+    source: int
+    name: str
+    number: int
+    attempt: int
+    stream: bytes
+    fragment: int
+    crc: int
+    last: bool

@@ -1,0 +1,107 @@
+"""Who copies asks his host for the content of very large messages, and the primary if nothing comes of it."""
+import msgspec
+
+from angarium.core.groups.configuration import EMPTY, Position
+from angarium.core.replication import messages as m
+from angarium.core.replication.events import (
+    Command,
+    FilesAsked,
+    LocalFile,
+    LocallyWritten,
+    MessageReceived,
+    RangeRead,
+    ReadRange,
+    ReplicationSettings,
+    SendTo,
+    Tick,
+    WriteLocal,
+)
+from angarium.core.replication.ranges import pack_items
+from angarium.core.storage import Table
+from angarium.core.stream.blocks import Block
+from angarium.core.stream.events import AppendBlock, BlocksRead, FileSynced, FileWritten, ReadBlocks
+from angarium.core.stream.table import StreamRecord
+from tests.unit.replication.replication_parts import A, B, C, Told, configuration, messages, of, replica
+
+STREAM = b"s" * 16
+AGAIN_S = ReplicationSettings().ask_again_s
+ASK = m.BlocksAsk("g", 1, STREAM, 0, 2)
+
+
+def guest_of_c() -> tuple[Told, list[Command]]:
+    """It has copied from c all before the table of streams, and is told of one there; what it asks for then."""
+    guest = Told(replica(B))
+    guest.configured(configuration(1, A, C))
+    [begun] = of(WriteLocal, guest.tell(MessageReceived(A, m.MustCopy("g", 1, C, Position(1, 9), [(1, 1)], ""))))
+    token = getattr(begun, "token", 0)
+    while True:
+        [read] = of(ReadRange, guest.tell(LocallyWritten(token)))
+        assert isinstance(read, ReadRange)
+        [ask] = messages(guest.tell(RangeRead(read.token, read.high, b"d", 0, 0, None)))
+        assert isinstance(ask, m.RangeAsk)
+        if ask.table == Table.STREAM:
+            rows = pack_items([(b"k", msgspec.msgpack.encode(StreamRecord(STREAM, 2, 10)))])
+            return guest, guest.tell(MessageReceived(C, m.RangePart("g", 1, ask.request, ask.high, 9, 9), rows))
+        same = m.RangeSame("g", 1, ask.request, 9, 9)
+        [local] = of(WriteLocal, guest.tell(MessageReceived(C, same)))
+        token = getattr(local, "token", 0)
+
+
+def block(number: int) -> m.FileBlock:
+    return m.FileBlock("g", 1, STREAM, number, 1, number == 1)
+
+
+def appended(commands: list[Command]) -> list[int]:
+    files = [command.command for command in commands if isinstance(command, LocalFile)]
+    return [command.number for command in files if isinstance(command, AppendBlock)]
+
+
+def test_content_comes_from_the_host_and_what_names_it_is_written_then() -> None:
+    guest, asked = guest_of_c()
+    assert asked == [SendTo(C, ASK)]
+    assert [appended(guest.tell(MessageReceived(C, block(number), b"content"))) for number in (0, 1)] == [[0], [1]]
+    assert not of(WriteLocal, guest.tell(FileWritten(STREAM, 2)))
+    assert of(WriteLocal, guest.tell(FileSynced(STREAM, 2)))
+
+
+def test_a_host_that_does_not_answer_is_given_up_for_the_primary() -> None:
+    guest, _ = guest_of_c()
+    guest.tell(MessageReceived(C, block(0), b"content"))
+    assert SendTo(A, m.BlocksAsk("g", 1, STREAM, 1, 2)) in guest.tell(Tick(), now=AGAIN_S)
+    assert appended(guest.tell(MessageReceived(C, block(1), b"content"))) == [], "it is not waited for any more"
+    assert appended(guest.tell(MessageReceived(A, block(1), b"content"))) == [1]
+
+
+def test_only_the_primary_can_tell_that_there_is_no_such_file() -> None:
+    """That of a backup may be lost: its message would have no content here, for ever."""
+    guest, _ = guest_of_c()
+    assert guest.tell(MessageReceived(C, m.FileGone("g", 1, STREAM))) == [SendTo(A, ASK)]
+    assert of(WriteLocal, guest.tell(MessageReceived(A, m.FileGone("g", 1, STREAM))))
+
+
+def test_blocks_that_nobody_has_asked_a_backup_for_are_not_taken() -> None:
+    guest, _ = guest_of_c()
+    other = m.FileBlock("g", 1, b"t" * 16, 0, 1, True)
+    assert appended(guest.tell(MessageReceived(C, other, b"content"))) == []
+
+
+def test_one_that_is_new_copies_if_there_is_content() -> None:
+    primary = Told(replica(A))
+    primary.configured(configuration(1, A, C))
+    primary.tell(MessageReceived(C, m.Hello("g", 1, EMPTY)))
+    primary.tell(FilesAsked([AppendBlock(STREAM, 0, Block(1, True, b"content"))]))
+    [copy] = messages(primary.tell(MessageReceived(B, m.Hello("g", 1, EMPTY))))
+    assert isinstance(copy, m.MustCopy) and copy.host == C
+
+
+def test_a_backup_serves_blocks_if_it_is_in_sync() -> None:
+    for in_sync, is_able in ((True, True), (False, False)):
+        host = Told(replica(C))
+        host.configured(configuration(1, A, C) if in_sync else configuration(1, A))
+        host.tell(MessageReceived(A, m.Welcome("g", 1, 0, EMPTY.number)))
+        reads = of(LocalFile, host.tell(MessageReceived(B, ASK)))
+        assert bool(reads) == is_able
+        for read in reads:
+            assert isinstance(read, LocalFile) and isinstance(read.command, ReadBlocks)
+            sent = host.tell(BlocksRead(read.command.token, [Block(1, False, b"x")]))
+            assert sent == [SendTo(B, block(0), b"x")]
