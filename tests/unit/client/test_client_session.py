@@ -149,3 +149,17 @@ def test_what_arrives_while_the_session_waits_to_close_goes_back_unseen() -> Non
     assert bench.take_sent() == [frames.Settle(1, 2, frames.Outcome.RETURN, [(2, 5)], 5)]
     bench.receive(frames.Settled(1, 1))
     assert bench.take_sent() == [frames.ConsumerClose(1, seen=[]), frames.SessionClose()]
+
+
+@pytest.mark.parametrize("is_consumer_first", [True, False])
+def test_the_broker_hears_of_producers_and_consumers_as_the_application_opened_them(is_consumer_first: bool) -> None:
+    bench = Bench().ready()
+    bench.do(events.OpenSession(1))
+    consumer = events.OpenConsumer(1, 1, "prices", frames.DestinationKind.TOPIC, 1)
+    producer = events.OpenProducer(1, 1, "prices", frames.DestinationKind.ANY)
+    for request in (consumer, producer) if is_consumer_first else (producer, consumer):
+        bench.do(request)
+    bench.clear().receive(frames.SessionOpened(SESSION_ID))
+    kinds = [type(frame) for frame in bench.take_sent() if isinstance(frame, frames.ProducerOpen | frames.ConsumerOpen)]
+    in_order = [frames.ConsumerOpen, frames.ProducerOpen]
+    assert kinds == (in_order if is_consumer_first else in_order[::-1])

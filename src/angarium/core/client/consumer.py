@@ -44,6 +44,7 @@ class ConsumerWindow:
     def __init__(self, request: events.OpenConsumer) -> None:
         self.session = request.session
         self.number = request.consumer
+        self.place = 0  # among the session's producers and consumers, as the application opened them
         self.held = RangeSet()
         self.duplicates = 0  # delivered although held or settled here
         self.is_closing = False

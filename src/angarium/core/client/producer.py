@@ -68,6 +68,7 @@ class ProducerWindow:
         self.number = number
         self.destination = destination
         self.kind = kind
+        self.place = 0  # among the session's producers and consumers, as the application opened them
         self._query, self._batch = stage  # what it publishes is staged for
         self.identity = b""
         self.confirmed = 0

@@ -40,6 +40,7 @@ class SessionWindow:
         self._consumers: dict[int, ConsumerWindow] = {}
         self._producer_last = 0  # highest number ever
         self._consumer_last = 0
+        self._place_last = 0
         self._unconfirmed = UnconfirmedBytes()
         self._barriers: list[Barrier] = []
         self._streams = SessionStreams(number)
@@ -102,8 +103,7 @@ class SessionWindow:
             stage=(event.query, event.batch),
         )  # fmt: skip
         self._producers[event.producer] = producer
-        if self._is_open:
-            producer.open(outlet)
+        self._add(producer, outlet)
 
     def publish(self, event: events.Publish, outlet: Outlet) -> None:
         self._check_taking()
@@ -128,8 +128,13 @@ class SessionWindow:
             raise LocalProtocolError(f"session {self.number}: more than {CONSUMERS_MAX:,} consumers; close some")
         self._consumer_last = event.consumer
         consumer = self._consumers[event.consumer] = ConsumerWindow(event)
+        self._add(consumer, outlet)
+
+    def _add(self, link: ProducerWindow | ConsumerWindow, outlet: Outlet) -> None:
+        self._place_last += 1
+        link.place = self._place_last
         if self._is_open:
-            consumer.open(outlet)
+            link.open(outlet)
 
     def commit(self, event: events.Commit | events.WithdrawCommit, outlet: Outlet) -> None:
         transaction = self._check_transacted(type(event).__name__, True)
@@ -264,10 +269,11 @@ class SessionWindow:
         self._is_open = True
         self.identity = frame.identity
         outlet.tell(events.SessionReady(self.number, frame.identity))
-        for producer in self._producers.values():
-            producer.open(outlet)
-        for consumer in self._consumers.values():
-            consumer.open(outlet)
+        # The first that names a destination says what it is, and a topic that is subscribed to may be sent to: so the
+        # broker hears of them as the application opened them.
+        links: list[ProducerWindow | ConsumerWindow] = [*self._producers.values(), *self._consumers.values()]
+        for link in sorted(links, key=lambda link: link.place):
+            link.open(outlet)
         self._streams.session_opened()
         self._watches.session_opened(outlet)
 
