@@ -62,9 +62,10 @@ spark-standalone: $(VENV)/dev $(VENV)/java ## the same tests of source and sink,
 soak: $(VENV)/dev $(VENV)/java    ## the long tests: Spark's processes killed at every stage of a write, the whole demonstration
 	$(BIN)/pytest -m soak tests
 
-# Spark's tests come one after the other, in one of the processes; others fill the time in which they wait.
+# Spark's tests come one after the other, in one of the processes; others fill the time in which they wait. What failed
+# of real processes is tried once more, alone (tests/second_try.py says when).
 test: lint $(VENV)/nft $(VENV)/java ## everything that must hold and takes minutes only, on a fresh machine
-	$(BIN)/pytest -n auto --dist loadscope -m 'not soak'
+	$(BIN)/pytest --cache-clear -n auto --dist loadscope -m 'not soak' || $(BIN)/python -m tests.second_try $$?
 
 $(VENV)/spark: $(VENV)/runtime
 	$(BIN)/pip install --quiet --editable '.[spark]'
