@@ -99,7 +99,7 @@ def make_options(
     due_ms = 0 if delay_s is None and deliver_at is None else _due_ms(delay_s, deliver_at, now_ms)
     if not headers and not properties and priority == PRIORITY_DEFAULT and ttl_s is None and not due_ms:
         return None
-    if not isinstance(priority, int) or not 0 <= priority <= PRIORITY_MAX:
+    if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority <= PRIORITY_MAX:
         raise Rejected("bad-priority", f"priority {priority!r} is not a whole number from 0 to {PRIORITY_MAX}")
     return Options(
         priority,
