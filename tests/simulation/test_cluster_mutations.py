@@ -72,7 +72,7 @@ CAUGHT: dict[Plant, Where] = {
     a_session_is_taken_over_without_a_word: Where(2, ("cut-client", "pause")),
     plain.confirm_before_durable: Where(0, ("kill-primary",)),
     plain.forget_sequences_on_restart: Where(2, ("kill-primary", "cut-client")),
-    spanning.presumed_commit: Where(0, ("kill-primary",), is_trade=True),
+    spanning.presumed_commit: Where(12, ("kill-primary",), is_trade=True),
     spanning.final_before_the_decision_is_durable: Where(0, ("kill-primary",), is_trade=True),
 }
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.cli_node import COMMAND, WAIT_S, environment
+from tests.process.cli_node import COMMAND, environment
 from tests.process.process_broker import free_port, until
 from tests.spark.spark_messages import Orders
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
+WAIT_S = 180.0  # Java and Spark start in ten seconds, and in a minute beside others of their kind
 
 
 def start(orders: Orders, *arguments: str, **extra: str) -> subprocess.Popen[bytes]:

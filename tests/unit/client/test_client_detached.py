@@ -169,7 +169,7 @@ def test_what_the_application_does_meanwhile_waits_for_the_opening(bench: Bench)
     assert bench.take_sent() == []
     bench.receive(frames.SessionOpened(SESSION_ID))
     kinds = [type(frame) for frame in bench.take_sent()]
-    assert kinds == [frames.ProducerOpen, frames.ProducerOpen, frames.ConsumerOpen, frames.Settle]
+    assert kinds == [frames.ProducerOpen, frames.ConsumerOpen, frames.Settle, frames.ProducerOpen]
     bench.receive(frames.ProducerOpened(1, PRODUCER_ID, 0), frames.ConsumerOpened(1), frames.Settled(1, 1))
     assert len(bench.take_batches()) == 1
     assert events.Synced(1, 7) in bench.told
