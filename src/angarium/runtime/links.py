@@ -1,9 +1,18 @@
 """TCP links to the other nodes: one for each pair, found again when lost, sealed.
 
 A node dials the addresses that it is told, again and again with a back-off, and listens. Who is at the other end is
-known from the handshake (`core/bus/link.py`), never from the address. Should both have dialled, the connection that the
-lower incarnation dialled stays. A process that dies closes its connections, so its neighbours know at once; one that
-vanishes without a word is missed after `silence_s_max`.
+known from the handshake (`core/bus/link.py`), never from the address. A process that dies closes its connections, so
+its neighbours know at once; one that vanishes without a word is missed after `silence_s_max`.
+
+A link that is in use stays, for what is on its way is lost with it. Nobody proves himself to whom he has a link:
+
+    dialled ──peer's greeting──> no link to it: our proof ──its proof──> proven, in use
+                    └──> one is there: its proof first ──> still there: closed, and dialled again when that one is lost
+
+So a proof says that its sender has no link. What it means to us is a matter of order. If the sender had taken our link
+to it before it heard the greeting of the new connection (we had heard more than its proof there, and greeted later), it
+has lost it, and we have not noticed: the new one counts. If not, both may have dialled at once: both sides see both
+connections, and the one that the lower incarnation dialled stays.
 
 Output is bounded: above `output_bytes_high` the caller is told that the link is blocked; what is sent past
 `output_bytes_max` is refused.
@@ -70,10 +79,13 @@ class LinkConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._output: list[bytes] = []  # of this turn of the loop
         self._output_bytes = 0
-        self._greeted = False
+        self._is_announced = False  # our proof is sent
+        self.greeted_at = 0  # when we greeted, and when it had more to say than its proof: as `Links.moment` counts
+        self.used_at: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heard_at = 0.0
         self.incarnation = b""  # once it is proven
+        self.gave_way_to = b""  # the node to which there was a link before this one
         self.name = ""
         self.host = ""
         self.reason = "the connection was closed"
@@ -89,6 +101,7 @@ class LinkConnection(asyncio.BufferedProtocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer = transport.get_extra_info("peername")
         self.host = str(peer[0]) if peer else ""
+        self.greeted_at = self._links.moment()
         transport.write(self._session.greeting)
         self._timer = asyncio.get_running_loop().call_later(settings.greeting_s_max, self.close, "no greeting in time")
         self._links.connected(self)
@@ -105,14 +118,28 @@ class LinkConnection(asyncio.BufferedProtocol):
             links.users.refused(f"{self.host}: {error.reason} ({error.code})")
             self.close(error.reason)
             return
-        if session.peer is not None and not self._greeted:
-            self._greeted = True
-            self._write(session.proof())
+        if session.peer is not None and not self._is_announced and not self._announce(session.peer.incarnation):
+            return
         if session.is_proven and not self.incarnation and not self._prove():
             return
+        if records and self.used_at is None:
+            self.used_at = links.moment()
         for record in records:
             if record.service != HEARTBEAT_SERVICE:
                 links.users.record(self.incarnation, record)
+
+    def _announce(self, incarnation: bytes) -> bool:
+        """Prove ourselves, unless there is a link already; whether we did. Anybody can greet in another's name: only a
+        proven peer lets us give way."""
+        if not self.dialer or not self._links.is_reaching(incarnation):
+            self._is_announced = True
+            self._links.announced(self, incarnation)
+            self._write(self._session.proof())
+            return True
+        if self._session.is_proven:
+            self.gave_way_to = incarnation
+            self.close("there is a link already")
+        return False
 
     def _prove(self) -> bool:
         peer = self._session.peer
@@ -198,6 +225,8 @@ class Links:
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BYTES))
         self._proven: dict[bytes, LinkConnection] = {}
         self._unproven: dict[LinkConnection, None] = {}
+        self._reaching: dict[bytes, LinkConnection] = {}  # dialled, and not proven since we proved ourselves there
+        self._moment = 0
         self._wanted: set[tuple[str, int]] = set()  # addresses to be dialled
         self._dialling: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._server: asyncio.Server | None = None
@@ -227,15 +256,15 @@ class Links:
                 pass
             else:
                 await asyncio.shield(connection.ended)
-                if connection.incarnation:
+                if connection.incarnation or connection.gave_way_to in self._proven:
                     wait_s = self.settings.redial_s_min
-                    await self._while_linked(connection.incarnation)
+                await self._while_linked(connection.incarnation or connection.gave_way_to)
             await asyncio.sleep(wait_s * (0.5 + self._jitter()))
             wait_s = min(wait_s * 2, self.settings.redial_s_max)
         del self._dialling[host, port]
 
     async def _while_linked(self, incarnation: bytes) -> None:
-        """Ours gave way to one that the other side dialled: there is no need for a second."""
+        """There is no need for a second."""
         while (other := self._proven.get(incarnation)) is not None:
             await asyncio.shield(other.ended)
 
@@ -254,6 +283,25 @@ class Links:
 
     # -- from connections ----------------------------------------------------------------------------------
 
+    def moment(self) -> int:
+        """Counts what connections do: which came first, also of two things at the same time."""
+        self._moment += 1
+        return self._moment
+
+    def is_reaching(self, incarnation: bytes) -> bool:
+        """There is a link, or one that we have dialled is about to be."""
+        return incarnation in self._proven or incarnation in self._reaching
+
+    def announced(self, connection: LinkConnection, incarnation: bytes) -> None:
+        if connection.dialer:
+            self._reaching[incarnation] = connection
+
+    def _reached(self, connection: LinkConnection) -> None:
+        """It is proven, or gone."""
+        self._unproven.pop(connection, None)
+        if connection.dialer:
+            self._reaching = {who: other for who, other in self._reaching.items() if other is not connection}
+
     def connected(self, connection: LinkConnection) -> None:
         if len(self._unproven) >= self.settings.unproven_max:
             connection.close("too many connections that have not proven themselves")
@@ -262,25 +310,31 @@ class Links:
 
     def proven(self, connection: LinkConnection, port: int) -> bool:
         """Whether it stays."""
-        self._unproven.pop(connection, None)
+        self._reached(connection)
         incarnation, me = connection.incarnation, self.identity.incarnation
         if incarnation == me:
             connection.incarnation = b""
             connection.close("a link to itself")
             return False
         other = self._proven.get(incarnation)
-        if other is not None and other.dialer != connection.dialer and connection.dialer != (me < incarnation):
+        if other is not None and self._stays(other, connection):
             connection.close("a second link between the same nodes")
             return False
         self._proven[incarnation] = connection
-        if other is not None:  # both dialled; or it has lost the old one, and we have not noticed yet
+        if other is not None:
             other.close("it has connected anew")
             self.users.lost(incarnation, other.reason)  # what was on its way there may be lost
         self.users.found(incarnation, connection.name, connection.host, port)
         return True
 
+    def _stays(self, link: LinkConnection, other: LinkConnection) -> bool:
+        """Of two with a node that has just proven itself over the other one."""
+        if link.used_at is not None and link.used_at < other.greeted_at:
+            return False  # it had this one before it heard our greeting there: it has lost it
+        return link.dialer != other.dialer and link.dialer == (self.identity.incarnation < link.incarnation)
+
     def disconnected(self, connection: LinkConnection) -> None:
-        self._unproven.pop(connection, None)
+        self._reached(connection)
         if self._proven.get(connection.incarnation) is connection:
             del self._proven[connection.incarnation]
             self.users.lost(connection.incarnation, connection.reason)

@@ -89,6 +89,39 @@ def test_if_both_dial_one_link_stays() -> None:
     asyncio.run(story())
 
 
+def test_who_dials_beside_a_link_waits_until_it_is_lost() -> None:
+    async def story() -> None:
+        one, two = Node(1), Node(2)
+        async with running(one, two):
+            two.links.dial("127.0.0.1", one.port)
+            await until(lambda: one.links.is_linked(two.me) and two.links.is_linked(one.me))
+            one.links.dial("127.0.0.1", two.port)
+            for number in range(100):  # time for a second one to come and go, and come again
+                assert one.links.send(two.me, 20, b"%d" % number) and two.links.send(one.me, 20, b"%d" % number)
+                await asyncio.sleep(0.002)
+            assert one.count("found") == two.count("found") == 1 and one.count("lost") == two.count("lost") == 0
+            await until(lambda: len(one.records) == len(two.records) == 100)
+            two.links.hang_up("127.0.0.1", one.port)
+            one.links.drop(two.me)
+            await until(lambda: one.count("found") == two.count("found") == 2)
+            assert one.links._proven[two.me].dialer, "one has not forgotten that it wants a link"
+
+    asyncio.run(story())
+
+
+def test_a_node_at_two_addresses_has_one_link() -> None:
+    async def story() -> None:
+        one, two = Node(1), Node(2)
+        async with running(one, two):
+            one.links.dial("127.0.0.1", two.port)
+            one.links.dial("localhost", two.port)
+            await until(lambda: one.links.is_linked(two.me) and two.links.is_linked(one.me))
+            await asyncio.sleep(0.2)  # time for a second one to come and go
+            assert one.count("found") == two.count("found") == 1 and one.count("lost") == two.count("lost") == 0
+
+    asyncio.run(story())
+
+
 def test_a_node_that_comes_back_is_found_again_under_its_new_incarnation() -> None:
     async def story() -> None:
         one, two = Node(1), Node(2)
