@@ -292,17 +292,79 @@ def test_a_copy_says_how_far_it_is_and_never_that_it_is_done_before_it_is() -> N
     assert guest.machine.copied_percent is None
 
 
-def test_a_host_that_does_not_answer_is_given_up_for_another() -> None:
+def asking(now: float = 0.0) -> tuple[Told, m.RangeAsk]:
+    """A guest of c, and what it has asked for."""
     guest = following(in_sync=False)
     [begun] = of(WriteLocal, guest.tell(MessageReceived(A, m.MustCopy("g", 1, C, Position(1, 9), [(1, 1)], ""))))
-    assert isinstance(begun, WriteLocal)
-    [read] = of(ReadRange, guest.tell(LocallyWritten(begun.token)))
+    return guest, asked_next(guest, getattr(begun, "token", 0), now)
+
+
+def asked_next(guest: Told, written: int, now: float = 0.0) -> m.RangeAsk:
+    [read] = of(ReadRange, guest.tell(LocallyWritten(written), now=now))
     assert isinstance(read, ReadRange)
-    guest.tell(RangeRead(read.token, read.high, b"d", 0, 0, None), now=1.0)
+    [ask] = messages(guest.tell(RangeRead(read.token, read.high, b"d", 0, 0, None), now=now))
+    assert isinstance(ask, m.RangeAsk)
+    return ask
+
+
+def test_a_host_that_does_not_answer_is_asked_once_more_and_then_given_up_for_another() -> None:
+    guest, ask = asking(now=1.0)
+    assert guest.machine.deadline() == 2.5
+    assert guest.tell(Tick(), now=2.4) == []
+    assert guest.tell(Tick(), now=2.5) == [SendTo(C, ask)]
     assert guest.machine.deadline() == 4.0
-    said = messages(guest.tell(Tick(), now=4.0))
-    assert said == [m.Hello("g", 1, Position(1, 9), True, C)]
+    assert guest.tell(Tick(), now=3.9) == []
+    assert messages(guest.tell(Tick(), now=4.0)) == [m.Hello("g", 1, Position(1, 9), True, C)]
     assert of(ReadRange, guest.tell(MessageReceived(A, m.Welcome("g", 1, 9, 9, A)), now=4.1))
+
+
+def test_a_guest_that_stood_still_asks_once_more_before_it_gives_up_its_host() -> None:
+    guest, ask = asking(now=1.0)
+    assert guest.tell(Tick(), now=60.0) == [SendTo(C, ask)]
+    assert guest.machine.deadline() == 61.5
+
+
+def test_a_host_that_asks_for_patience_is_not_given_up() -> None:
+    guest, ask = asking()
+    now = 0.0
+    for _ in range(20):
+        assert guest.tell(MessageReceived(C, m.RangeLater("g", 1, ask.request, "busy")), now=now) == []
+        now += ReplicationSettings().heartbeat_s
+        assert guest.machine.deadline() == now
+        assert guest.tell(Tick(), now=now) == [SendTo(C, ask)]
+    assert guest.tell(Tick(), now=now + 1.5) == [SendTo(C, ask)]
+    assert messages(guest.tell(Tick(), now=now + 3.0)) == [m.Hello("g", 1, Position(1, 9), True, C)]
+
+
+def test_of_several_answers_to_one_question_one_is_taken() -> None:
+    """The second was read later: it is not what the rest of the copy is as of."""
+    guest, ask = asking()
+    assert guest.tell(Tick(), now=1.5) == [SendTo(C, ask)]
+    answers = [
+        MessageReceived(C, m.RangePart("g", 1, ask.request, ask.high, at, at), pack_items([(b"k", b"%d" % at)]))
+        for at in (9, 10)
+    ]
+    [local] = guest.tell(answers[0], now=1.6)
+    assert isinstance(local, WriteLocal) and Put(ask.table, b"k", b"9") in local.operations
+    same = MessageReceived(C, m.RangeSame("g", 1, ask.request, 10, 10))
+    later = MessageReceived(C, m.RangeLater("g", 1, ask.request, "busy"))
+    for again in (*answers, same, later):
+        assert guest.tell(again, now=1.7) == [], "while the first is being written"
+    following_ask = asked_next(guest, local.token, now=1.8)
+    for again in (*answers, same, later):
+        assert guest.tell(again, now=1.9) == [], "while the next one is asked for"
+    assert guest.machine.deadline() == 1.8 + 1.5 and following_ask.request != ask.request
+
+
+def test_a_question_that_is_repeated_while_it_is_read_is_answered_once() -> None:
+    host = following()
+    ask = m.RangeAsk("g", 1, 7, Table.BATCH, b"", b"\xff", b"", 0)
+    [read] = host.tell(MessageReceived(C, ask))
+    assert isinstance(read, ReadRange)
+    assert host.tell(MessageReceived(C, ask)) == []
+    answer = [SendTo(C, m.RangePart("g", 1, 7, b"\x07", 0, 0), b"data")]
+    assert host.tell(RangeRead(read.token, b"\x07", b"d", 0, 0, b"data")) == answer
+    assert of(ReadRange, host.tell(MessageReceived(C, ask))), "the answer may be lost"
 
 
 def test_a_copy_that_was_cut_short_by_a_crash_starts_over() -> None:

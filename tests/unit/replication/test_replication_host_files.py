@@ -3,6 +3,7 @@ import msgspec
 
 from angarium.core.groups.configuration import EMPTY, Position
 from angarium.core.replication import messages as m
+from angarium.core.replication.backup import Backup
 from angarium.core.replication.events import (
     Command,
     FilesAsked,
@@ -16,8 +17,9 @@ from angarium.core.replication.events import (
     Tick,
     WriteLocal,
 )
+from angarium.core.replication.files import SOURCE_ASKS_MAX, SOURCE_FILES_MAX
 from angarium.core.replication.ranges import pack_items
-from angarium.core.storage import Table
+from angarium.core.storage import Put, Table
 from angarium.core.stream.blocks import Block
 from angarium.core.stream.events import AppendBlock, BlocksRead, FileSynced, FileWritten, ReadBlocks
 from angarium.core.stream.table import StreamRecord
@@ -28,8 +30,12 @@ AGAIN_S = ReplicationSettings().ask_again_s
 ASK = m.BlocksAsk("g", 1, STREAM, 0, 2)
 
 
-def guest_of_c() -> tuple[Told, list[Command]]:
-    """It has copied from c all before the table of streams, and is told of one there; what it asks for then."""
+def rows_of(*streams: bytes) -> bytes:
+    return pack_items([(stream, msgspec.msgpack.encode(StreamRecord(stream, 2, 10))) for stream in streams])
+
+
+def guest_of_c(*streams: bytes) -> tuple[Told, list[Command]]:
+    """It has copied from c all before the table of streams, and is told of some there; what it asks for then."""
     guest = Told(replica(B))
     guest.configured(configuration(1, A, C))
     [begun] = of(WriteLocal, guest.tell(MessageReceived(A, m.MustCopy("g", 1, C, Position(1, 9), [(1, 1)], ""))))
@@ -40,15 +46,15 @@ def guest_of_c() -> tuple[Told, list[Command]]:
         [ask] = messages(guest.tell(RangeRead(read.token, read.high, b"d", 0, 0, None)))
         assert isinstance(ask, m.RangeAsk)
         if ask.table == Table.STREAM:
-            rows = pack_items([(b"k", msgspec.msgpack.encode(StreamRecord(STREAM, 2, 10)))])
-            return guest, guest.tell(MessageReceived(C, m.RangePart("g", 1, ask.request, ask.high, 9, 9), rows))
+            part = m.RangePart("g", 1, ask.request, ask.high, 9, 9)
+            return guest, guest.tell(MessageReceived(C, part, rows_of(*(streams or (STREAM,)))))
         same = m.RangeSame("g", 1, ask.request, 9, 9)
         [local] = of(WriteLocal, guest.tell(MessageReceived(C, same)))
         token = getattr(local, "token", 0)
 
 
-def block(number: int) -> m.FileBlock:
-    return m.FileBlock("g", 1, STREAM, number, 1, number == 1)
+def block(number: int, stream: bytes = STREAM) -> m.FileBlock:
+    return m.FileBlock("g", 1, stream, number, 1, number == 1)
 
 
 def appended(commands: list[Command]) -> list[int]:
@@ -64,12 +70,74 @@ def test_content_comes_from_the_host_and_what_names_it_is_written_then() -> None
     assert of(WriteLocal, guest.tell(FileSynced(STREAM, 2)))
 
 
-def test_a_host_that_does_not_answer_is_given_up_for_the_primary() -> None:
+def test_a_host_that_does_not_answer_is_asked_again_and_then_given_up_for_the_primary() -> None:
     guest, _ = guest_of_c()
-    guest.tell(MessageReceived(C, block(0), b"content"))
-    assert SendTo(A, m.BlocksAsk("g", 1, STREAM, 1, 2)) in guest.tell(Tick(), now=AGAIN_S)
+    rest = m.BlocksAsk("g", 1, STREAM, 1, 2)
+    now = AGAIN_S - 0.1
+    guest.tell(MessageReceived(C, block(0), b"content"), now)
+    assert of(SendTo, guest.tell(Tick(), now=AGAIN_S)) == [], "something has come: more may"
+    for _ in range(SOURCE_ASKS_MAX):
+        assert guest.machine.deadline() == now + AGAIN_S
+        now += AGAIN_S
+        assert of(SendTo, guest.tell(Tick(), now=now)) == [SendTo(C, rest)]
+    assert SendTo(A, rest) in guest.tell(Tick(), now=now + AGAIN_S)
     assert appended(guest.tell(MessageReceived(C, block(1), b"content"))) == [], "it is not waited for any more"
     assert appended(guest.tell(MessageReceived(A, block(1), b"content"))) == [1]
+
+
+def test_blocks_that_come_twice_are_written_once() -> None:
+    guest, _ = guest_of_c()
+    guest.tell(Tick(), now=AGAIN_S)  # asked twice
+    written = [appended(guest.tell(MessageReceived(C, block(number), b"content"))) for number in (0, 1, 0, 1)]
+    assert written == [[0], [1], [], []]
+    assert of(WriteLocal, guest.tell(FileSynced(STREAM, 2)))
+
+
+def test_a_range_that_comes_twice_while_its_files_are_awaited_is_written_once() -> None:
+    guest, _ = guest_of_c()
+    role = guest.machine.role
+    assert isinstance(role, Backup) and role.guest is not None and role.guest._asked is not None
+    asked = role.guest._asked
+    again = m.RangePart("g", 1, asked.request, asked.high, 9, 9)
+    assert guest.tell(MessageReceived(C, again, rows_of())) == []
+    assert guest.tell(MessageReceived(C, m.RangeLater("g", 1, asked.request, "busy"))) == []
+    for number in (0, 1):
+        guest.tell(MessageReceived(C, block(number), b"content"))
+    guest.tell(FileWritten(STREAM, 2))
+    [local] = of(WriteLocal, guest.tell(FileSynced(STREAM, 2)))
+    assert any(isinstance(operation, Put) for operation in getattr(local, "operations", []))
+    assert guest.tell(MessageReceived(C, again, rows_of())) == []
+
+
+def test_files_come_from_the_host_some_at_a_time() -> None:
+    """All at once are more than it reads at once: the primary would be asked for those that it passes over."""
+    streams = [bytes([number]) * 16 for number in range(5)]
+    guest, asked = guest_of_c(*streams)
+    asks = [SendTo(C, m.BlocksAsk("g", 1, stream, 0, 2)) for stream in streams]
+    assert asked == asks[:SOURCE_FILES_MAX]
+    now = 0.0
+    for done in range(len(streams)):
+        now += AGAIN_S / 3  # each takes a while: who waits for its turn is not late
+        assert of(SendTo, guest.tell(Tick(), now=now)) == []
+        for number in (0, 1):
+            sent = of(SendTo, guest.tell(MessageReceived(C, block(number, streams[done]), b"content"), now))
+        started = done + SOURCE_FILES_MAX
+        assert sent == asks[started : started + 1]
+        guest.tell(FileWritten(streams[done], 2), now)
+        guest.tell(FileSynced(streams[done], 2), now)
+    assert of(WriteLocal, guest.commands)
+
+
+def test_a_host_that_is_given_up_is_so_for_all_files() -> None:
+    streams = [bytes([number]) * 16 for number in range(5)]
+    guest, _ = guest_of_c(*streams)
+    now = 0.0
+    for _ in range(SOURCE_ASKS_MAX):
+        now += AGAIN_S
+        guest.tell(Tick(), now=now)
+    now += AGAIN_S
+    sent = of(SendTo, guest.tell(Tick(), now=now))
+    assert sent == [SendTo(A, m.BlocksAsk("g", 1, stream, 0, 2)) for stream in streams]
 
 
 def test_only_the_primary_can_tell_that_there_is_no_such_file() -> None:

@@ -219,7 +219,7 @@ class ReplicationSettings:
     inbox_bytes_max: int = 32 << 20
     # What is copied in one step. One step at a time is under way: the memory it takes, here and at the host.
     range_bytes: int = 1 << 20
-    # A host that has not answered a step after this long is given up for another.
+    # A host that has not answered a step after this long is given up for another. After half of it, it is asked again.
     range_within_s: float = 3.0
     # Steps that a host has under way, for all its guests. Past it they are told to ask again.
     ranges_max: int = 4

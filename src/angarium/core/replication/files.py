@@ -10,7 +10,8 @@ says that a message holds a stream is written only once the whole file is durabl
 that it does not have, and a gap in a file is nobody's business until then.
 
 A file that the primary has not is one whose message is gone, in a later order; nobody waits for it. Who copies asks his
-host first, which is a backup where there is one, and the primary if nothing comes of it: only the primary can tell that
+host first, which is a backup where there is one: for some files at a time, so that none is passed over there, and more
+than once, since a lost message is not a lost host. If nothing comes of it the primary is asked: only it can tell that
 there is no such file, for that of a backup may be lost.
 
 Who was away when a file was deleted has it still. So a backup that is in sync tells the primary, some at a time, which
@@ -34,6 +35,8 @@ from angarium.core.stream.table import StreamRecord
 
 FileMessage = FileBlock | FileSync | FileDelete | FileGone
 _BLOCKS_MAX = 8  # sent for one question
+SOURCE_ASKS_MAX = 3  # of a host, for the same blocks, with nothing coming
+SOURCE_FILES_MAX = 2  # asked of a host at the same time: of those that it reads for all, `ranges_max`
 _CHECKED_MAX = 1_000  # files that are told of at once
 _CHECK_AFTER_S, _CHECK_EVERY_S = 1.0, 20.0  # since it is in sync; and between two times all of them
 _record_decoder = msgspec.msgpack.Decoder(StreamRecord)
@@ -209,8 +212,9 @@ class _Wanted:
 
     written: int = 0
     synced: int = 0
-    asked_at: float = 0.0
+    asked_at: float = 0.0  # or when the last of them came
     asked_until: int = 0  # blocks before this one were asked for
+    asks: int = 0  # since the last of them came
     source: Replica | None = None  # whom we ask: the host that a range was copied from; None: the primary
 
 
@@ -220,12 +224,14 @@ class BackupFiles:
         self._local = local
         self._payloads = payloads
         self._wanted: dict[bytes, _Wanted] = {}
+        self._sourced: set[bytes] = set()  # those of which a host was asked for blocks that have not come
         self._gone: set[bytes] = set()  # that the primary has not: forgotten with the configuration
         self._unchecked: list[bytes] = []  # files that the primary is still to be told of
         self._check_at: float | None = None  # None: not in sync
 
     def configure(self, *, is_in_sync: bool, now: float) -> None:
         self._wanted.clear()
+        self._sourced.clear()
         self._gone.clear()
         self._unchecked.clear()
         self._check_at = now + _CHECK_AFTER_S if is_in_sync else None
@@ -233,10 +239,10 @@ class BackupFiles:
     def message(self, given: GroupConfiguration, message: FileMessage, payload: bytes, *, now: float) -> list[Command]:
         stream = message.stream
         if isinstance(message, FileDelete):
-            self._wanted.pop(stream, None)
+            self._forget(stream)
             return [self._local.delete(stream)] if stream in self._local.states else []
         if isinstance(message, FileGone):
-            self._wanted.pop(stream, None)
+            self._forget(stream)
             self._gone.add(stream)
             return []
         self._gone.discard(stream)  # it has come back
@@ -253,7 +259,12 @@ class BackupFiles:
             if message.number == state.handed and content is not None:
                 block = Block(message.crc, message.is_last, content)
                 commands.append(self._local.append(AppendBlock(stream, message.number, block)))
+                wanted.asked_at, wanted.asks = now, 0  # what was asked for is coming
         return commands + self._go_on(given, stream, now)
+
+    def _forget(self, stream: bytes) -> None:
+        self._wanted.pop(stream, None)
+        self._sourced.discard(stream)
 
     def from_host(
         self, given: GroupConfiguration, sender: Replica, message: FileBlock | FileGone, payload: bytes, *, now: float
@@ -265,6 +276,7 @@ class BackupFiles:
         if isinstance(message, FileBlock):
             return self.message(given, message, payload, now=now)
         wanted.source, wanted.asked_until = None, 0
+        self._sourced.discard(message.stream)
         return self._go_on(given, message.stream, now)
 
     def lacks(
@@ -301,6 +313,7 @@ class BackupFiles:
     def _go_on(self, given: GroupConfiguration, stream: bytes, now: float) -> list[Command]:
         state, wanted = self._local.states[stream], self._wanted[stream]
         if state.handed >= wanted.written:
+            self._sourced.discard(stream)
             if state.handed >= wanted.synced > state.sync_asked:
                 return [self._local.sync(stream)]
             if state.synced >= wanted.synced and state.written >= wanted.written:
@@ -309,12 +322,26 @@ class BackupFiles:
         if state.handed < wanted.asked_until:
             if now < wanted.asked_at + self._settings.ask_again_s:
                 return []  # the answer is on its way
-            wanted.source = None  # or it is not: the primary has it, if anybody has
+            if wanted.source is not None and wanted.asks >= SOURCE_ASKS_MAX:
+                self._give_up(wanted.source)  # or it is not: the primary has it, if anybody has
+        if wanted.source is not None:
+            files_max = min(SOURCE_FILES_MAX, self._settings.ranges_max)
+            if stream not in self._sourced and len(self._sourced) >= files_max:
+                return []  # its turn comes
+            self._sourced.add(stream)
+        wanted.asks += 1
         wanted.asked_at, wanted.asked_until = now, min(state.handed + _BLOCKS_MAX, wanted.written)
         ask = BlocksAsk(given.group, given.epoch, stream, state.handed, wanted.asked_until)
         asked = wanted.source or given.primary
         assert asked is not None
         return [SendTo(asked, ask)]
+
+    def _give_up(self, source: Replica) -> None:
+        """For all that we want now: who waits for its turn would only find the same."""
+        for stream, wanted in self._wanted.items():
+            if wanted.source == source:
+                wanted.source, wanted.asked_until = None, 0
+                self._sourced.discard(stream)
 
     def tick(self, given: GroupConfiguration, *, now: float) -> list[Command]:
         commands = [command for stream in list(self._wanted) for command in self._go_on(given, stream, now)]
@@ -330,8 +357,8 @@ class BackupFiles:
         return [SendTo(given.primary, FilesAsk(given.group, given.epoch, told))] if told else []
 
     def deadline(self) -> float | None:
-        lacking = [w for stream, w in self._wanted.items() if self._local.states[stream].handed < w.written]
-        times = [wanted.asked_at + self._settings.ask_again_s for wanted in lacking]
+        asked = [w for stream, w in self._wanted.items() if self._local.states[stream].handed < w.asked_until]
+        times = [wanted.asked_at + self._settings.ask_again_s for wanted in asked]
         if self._check_at is not None and self._local.states:
             times.append(self._check_at)
         return min(times, default=None)
@@ -349,6 +376,8 @@ class FileServer:
         self._reading.clear()
 
     def ask(self, sender: Replica, message: BlocksAsk) -> list[Command]:
+        if (sender, message) in self._reading.values():
+            return []  # asked again, and about to be answered
         if len(self._reading) >= self._settings.ranges_max:
             return []  # it asks again
         token = -self._next_token()  # below zero: apart from those of the message manager

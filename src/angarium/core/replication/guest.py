@@ -2,7 +2,7 @@
 
     begin: note that the store has no position ──> range by range: ──> end: all ranges are as of one order: note it
            read our own ──> ask the host, unless it has the same ──> write what it has
-                └──────────── a step that is not answered: another host ◄──┘
+                └──── a step that is not answered: once more, then another host ◄──┘
 
 Orders are taken all the time, as by every backup. A range that the host has read at order m is written together with
 what the orders after m, which are already written here, have done to that range; so everything below the cursor is as
@@ -25,6 +25,7 @@ from angarium.core.report import Level, Report
 from angarium.core.storage import DeleteRange, Operation, Put, Table
 
 TOLD_EVERY_S = 5.0
+ASKS_MAX = 2  # of one host for one step: a lost message is not a lost host
 # What to do about files that these operations name and that are not here yet; None if there is no such one.
 Lacks = Callable[[list[Operation], float], list[Command] | None]
 
@@ -49,7 +50,8 @@ class Guest:
         self._is_ending = False
         self._asked: RangeAsk | None = None
         self._asked_at = 0.0
-        self._again_at: float | None = None
+        self._asks = 0
+        self._again_at: float | None = None  # the host has asked for patience until then
         self._lacks = lacks
         self._held: tuple[Replica, RangePart, bytes] | None = None  # waits for files
         self._complete_at = 0  # a host has read at this order, or before it
@@ -119,24 +121,29 @@ class Guest:
             self._configuration.group, self._configuration.epoch, self._step, self._ranges[self._index][0],
             self._low, event.high, event.digest, self._window.base.number,
         )  # fmt: skip
+        self._asks = 0
         return self._ask(now)
 
     def _ask(self, now: float) -> list[Command]:
+        """The same again is the same: the host remembers nothing, and of several answers one is taken."""
         assert self._asked is not None
         self._again_at = None
         self._asked_at = now
+        self._asks += 1
         return [] if self.host is None else [SendTo(self.host, self._asked)]
 
     def answered(
         self, sender: Replica, message: RangeSame | RangePart | RangeLater, payload: bytes, *, now: float
     ) -> list[Command]:
         asked = self._asked
-        if asked is None or sender != self.host or message.request != asked.request:
+        if asked is None or self._held is not None or sender != self.host or message.request != asked.request:
             return []
         if isinstance(message, RangeLater):
             self._again_at = now + self._settings.heartbeat_s
+            self._asks = 0
             return []
         if not self._window.reaches(message.before) and message.before < self._window.base.number:
+            self._asked = self._again_at = None
             return self._go_on()  # the orders since then are no longer in memory: once more
         operations: list[Operation] = []
         high = asked.high
@@ -152,7 +159,7 @@ class Guest:
         self._rows_passed += message.rows
         self._rows_whole = message.whole
         self._complete_at = max(self._complete_at, message.after)
-        self._asked = None
+        self._asked = self._again_at = None
         self._low = high
         self._is_writing = True
         self._step = self._next_token()
@@ -186,9 +193,15 @@ class Guest:
 
     # -- time ------------------------------------------------------------------------------------------
 
+    def _answer_due(self) -> float | None:
+        if self._asked is None or self._held is not None:
+            return None
+        return self._asked_at + self._settings.range_within_s / ASKS_MAX
+
     def is_late(self, now: float) -> bool:
         """The host does not answer."""
-        return self._asked is not None and self._held is None and now >= self._asked_at + self._settings.range_within_s
+        due = self._answer_due()
+        return due is not None and now >= due and self._asks >= ASKS_MAX
 
     def give_up_host(self) -> Replica | None:
         host, self.host = self.host, None
@@ -196,10 +209,9 @@ class Guest:
         return host
 
     def tick(self, *, now: float) -> list[Command]:
-        return self._ask(now) if self._again_at is not None and now >= self._again_at else []
+        at = self.deadline()
+        return self._ask(now) if at is not None and now >= at else []
 
     def deadline(self) -> float | None:
-        if self._asked is None or self._held is not None:
-            return None
-        at = self._asked_at + self._settings.range_within_s
-        return at if self._again_at is None else min(at, self._again_at)
+        due = self._answer_due()
+        return due if due is None or self._again_at is None else min(due, self._again_at)

@@ -26,6 +26,8 @@ class Host:
         self._reading.clear()
 
     def ask(self, sender: Replica, message: RangeAsk, *, is_able: bool) -> list[Command]:
+        if (sender, message) in self._reading.values():
+            return []  # asked again, and about to be answered
         reason = ""
         if not is_able:
             reason = "not in sync"
