@@ -1,4 +1,5 @@
-"""The driver of stream files: one thread writes, syncs and deletes, another reads; the event loop never waits.
+"""The driver of stream files: one thread writes, syncs and deletes, another reads, and compresses what is for another
+replica; the event loop never waits.
 
 Blocks that have queued up for one file are written together. A disk that cannot write (full, or below what is left to
 messages) loses nothing: what waits is tried again, in order, and deletions go first, for they make room. Deleting
@@ -25,6 +26,7 @@ from angarium.core.stream.events import (
     ReadBlocks,
     SyncFile,
 )
+from angarium.core.stream.packing import pack_block
 from angarium.runtime.threads import LoopThreads
 from angarium.store.stream_files import StreamFiles
 
@@ -96,6 +98,8 @@ class StreamDisk:
     def _read_loop(self) -> None:
         while (read := self._reads.get()) is not None:
             blocks, damage = self._files.read(read.stream, read.first, read.count)
+            if read.packed:
+                blocks = [pack_block(block) for block in blocks]
             self._threads.call(self._told, [BlocksRead(read.token, blocks, damage)])
 
     def _write_loop(self) -> None:

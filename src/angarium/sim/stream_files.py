@@ -28,6 +28,7 @@ from angarium.core.stream.events import (
     StoredFile,
     SyncFile,
 )
+from angarium.core.stream.packing import pack_block
 from angarium.sim.clock import Clock
 from angarium.sim.messages import Violation
 
@@ -184,4 +185,6 @@ class SimStreamFiles:
         self._reading -= 1
         found = self.blocks.get(command.stream, [])[command.first : command.first + command.count]
         damage = "" if len(found) == command.count else "is not there"
+        if command.packed:
+            found = [pack_block(block) for block in found]
         self._tell(BlocksRead(command.token, found, damage))

@@ -3,6 +3,7 @@ and take what they delete out of the line, a failed sync is the end of its strea
 written again: nothing that was done before, or is still to be done, to the file of that name is taken for the new one.
 Method: the driver on files that a test fills, breaks and looks at."""
 import asyncio
+import random
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any, cast
 
 import pytest
 
+from angarium.core.checksum import crc32
 from angarium.core.errors import Unavailable
-from angarium.core.stream.blocks import Block
+from angarium.core.stream.blocks import FRAGMENT_BYTES, Block
 from angarium.core.stream.events import (
     AppendBlock,
     BlocksRead,
@@ -24,6 +26,7 @@ from angarium.core.stream.events import (
     ReadBlocks,
     SyncFile,
 )
+from angarium.core.stream.packing import PackedBlock, pack_block, unpack_content
 from angarium.runtime import stream_disk
 from angarium.runtime.stream_disk import StreamDisk
 from angarium.store import stream_files
@@ -225,6 +228,32 @@ def test_reading_tells_what_there_is_and_what_is_wrong() -> None:
         await driven.until(lambda: driven.told)
 
     assert drive(scenario).told == [BlocksRead(7, [Block(0, False, b"x")], "block 1 is bad")]
+
+
+def test_what_is_for_another_replica_is_compressed_by_the_thread_that_reads(tmp_path: Path) -> None:
+    contents = [bytes(FRAGMENT_BYTES), random.Random(1).randbytes(FRAGMENT_BYTES), b"x"]
+    blocks = [Block(crc32(content), number == 2, content) for number, content in enumerate(contents)]
+    files = StreamFiles(tmp_path)
+    files.append(A, 0, blocks)
+    threads: list[str] = []
+
+    def pack(block: Block) -> Block:
+        threads.append(threading.current_thread().name)
+        return pack_block(block)
+
+    async def scenario(driven: Driven) -> None:
+        driven.disk.read(ReadBlocks(7, A, 0, 3))
+        driven.disk.read(ReadBlocks(8, A, 0, 3, packed=True))
+        await driven.until(lambda: len(driven.told) == 2)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream_disk, "pack_block", pack)
+        plain, packed = drive(scenario, files).told
+    assert plain == BlocksRead(7, blocks)
+    assert isinstance(packed, BlocksRead) and packed.blocks[1:] == blocks[1:], "where it makes them no shorter"
+    assert isinstance(packed.blocks[0], PackedBlock) and len(packed.blocks[0].payload) < 1_000
+    assert unpack_content(packed.blocks[0].payload, blocks[0].crc) == contents[0]
+    assert set(threads) == {"stream-reader"}
 
 
 def test_a_broken_invariant_is_told_and_not_swallowed() -> None:

@@ -1,6 +1,9 @@
 """Who copies asks his host for the content of very large messages, and the primary if nothing comes of it."""
 import msgspec
+import pytest
 
+from angarium.core.checksum import crc32
+from angarium.core.errors import RemoteProtocolError
 from angarium.core.groups.configuration import EMPTY, Position
 from angarium.core.replication import messages as m
 from angarium.core.replication.backup import Backup
@@ -22,6 +25,7 @@ from angarium.core.replication.ranges import pack_items
 from angarium.core.storage import Put, Table
 from angarium.core.stream.blocks import Block
 from angarium.core.stream.events import AppendBlock, BlocksRead, FileSynced, FileWritten, ReadBlocks
+from angarium.core.stream.packing import pack_block
 from angarium.core.stream.table import StreamRecord
 from tests.unit.replication.replication_parts import A, B, C, Told, configuration, messages, of, replica
 
@@ -171,5 +175,31 @@ def test_a_backup_serves_blocks_if_it_is_in_sync() -> None:
         assert bool(reads) == is_able
         for read in reads:
             assert isinstance(read, LocalFile) and isinstance(read.command, ReadBlocks)
-            sent = host.tell(BlocksRead(read.command.token, [Block(1, False, b"x")]))
-            assert sent == [SendTo(B, block(0), b"x")]
+            assert read.command.packed
+            short, long = Block(1, False, b"x"), Block(crc32(bytes(1_000)), True, bytes(1_000))
+            sent = host.tell(BlocksRead(read.command.token, [short, pack_block(long)]))
+            packed = m.FileBlock("g", 1, STREAM, 1, long.crc, True, is_packed=True)
+            assert sent == [SendTo(B, block(0), b"x"), SendTo(B, packed, pack_block(long).payload)]
+
+
+def test_content_is_stored_as_it_was_before_it_was_packed() -> None:
+    guest, _ = guest_of_c()
+    content = Block(crc32(bytes(1_000)), False, bytes(1_000))
+    sent = MessageReceived(C, packed_block(content.crc), pack_block(content).payload)
+    assert guest.tell(sent) == [LocalFile(AppendBlock(STREAM, 0, content))]
+    assert guest.tell(sent) == [], "it may come twice"
+
+
+def test_a_block_that_does_not_unpack_changes_nothing() -> None:
+    guest, _ = guest_of_c()
+    content = Block(crc32(bytes(1_000)), False, bytes(1_000))
+    packed = pack_block(content).payload
+    for message, payload in ((packed_block(content.crc + 1), packed), (packed_block(content.crc), packed[:-1])):
+        with pytest.raises(RemoteProtocolError, match="a packed block"):
+            guest.tell(MessageReceived(C, message, payload))
+    assert guest.tell(Tick(), now=AGAIN_S) == [SendTo(C, ASK)], "it is asked for again"
+    assert appended(guest.tell(MessageReceived(C, packed_block(content.crc), packed), now=AGAIN_S)) == [0]
+
+
+def packed_block(crc: int) -> m.FileBlock:
+    return m.FileBlock("g", 1, STREAM, 0, crc, False, is_packed=True)

@@ -18,23 +18,24 @@ Who was away when a file was deleted has it still. So a backup that is in sync t
 it has, and is told of those that it shall delete: the primary has no such file, and no message that holds it, and that
 was durable with all in sync before the file went.
 """
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from angarium.core.groups.configuration import GroupConfiguration, Replica
 from angarium.core.replication.events import Command, LocalFile, ReplicationSettings, SendOrder, SendTo, ToManager
+from angarium.core.replication.file_server import BLOCKS_MAX
 from angarium.core.replication.messages import BlocksAsk, FileAck, FileBlock, FileDelete, FileGone, FilesAsk, FileSync
 from angarium.core.replication.payloads import Payloads
 from angarium.core.replication.peers import Peers
 from angarium.core.storage import Operation, Put, Table
 from angarium.core.stream.blocks import Block
-from angarium.core.stream.events import AppendBlock, DeleteFile, FileSynced, FileWritten, ReadBlocks, SyncFile
+from angarium.core.stream.events import AppendBlock, DeleteFile, FileSynced, FileWritten, SyncFile
+from angarium.core.stream.packing import unpack_content
 from angarium.core.stream.table import StreamRecord
 
 FileMessage = FileBlock | FileSync | FileDelete | FileGone
-_BLOCKS_MAX = 8  # sent for one question
 SOURCE_ASKS_MAX = 3  # of a host, for the same blocks, with nothing coming
 SOURCE_FILES_MAX = 2  # asked of a host at the same time: of those that it reads for all, `ranges_max`
 _CHECKED_MAX = 1_000  # files that are told of at once
@@ -245,6 +246,7 @@ class BackupFiles:
             self._forget(stream)
             self._gone.add(stream)
             return []
+        content = self._content(message, payload) if isinstance(message, FileBlock) else None
         self._gone.discard(stream)  # it has come back
         state = self._local.states.setdefault(stream, LocalState())
         wanted = self._wanted.setdefault(stream, _Wanted())
@@ -255,12 +257,20 @@ class BackupFiles:
                 commands.append(self._ack(given, stream, state))  # said before, and not heard
         else:
             wanted.written = max(wanted.written, message.number + 1)
-            content = payload if message.content is None else self._payloads.find(message.content)
             if message.number == state.handed and content is not None:
                 block = Block(message.crc, message.is_last, content)
                 commands.append(self._local.append(AppendBlock(stream, message.number, block)))
                 wanted.asked_at, wanted.asks = now, 0  # what was asked for is coming
         return commands + self._go_on(given, stream, now)
+
+    def _content(self, message: FileBlock, payload: bytes) -> bytes | None:
+        """None if it is not here, or nobody wants it now. Raises `RemoteProtocolError` for what nobody has packed."""
+        state = self._local.states.get(message.stream)
+        if message.number != (0 if state is None else state.handed):
+            return None
+        if message.content is not None:
+            return self._payloads.find(message.content)
+        return unpack_content(payload, message.crc) if message.is_packed else payload
 
     def _forget(self, stream: bytes) -> None:
         self._wanted.pop(stream, None)
@@ -330,7 +340,7 @@ class BackupFiles:
                 return []  # its turn comes
             self._sourced.add(stream)
         wanted.asks += 1
-        wanted.asked_at, wanted.asked_until = now, min(state.handed + _BLOCKS_MAX, wanted.written)
+        wanted.asked_at, wanted.asked_until = now, min(state.handed + BLOCKS_MAX, wanted.written)
         ask = BlocksAsk(given.group, given.epoch, stream, state.handed, wanted.asked_until)
         asked = wanted.source or given.primary
         assert asked is not None
@@ -362,40 +372,3 @@ class BackupFiles:
         if self._check_at is not None and self._local.states:
             times.append(self._check_at)
         return min(times, default=None)
-
-
-class FileServer:
-    """Of a primary, or a host: sends blocks of its files to those who lack them."""
-
-    def __init__(self, settings: ReplicationSettings, next_token: Callable[[], int]) -> None:
-        self._settings = settings
-        self._next_token = next_token
-        self._reading: dict[int, tuple[Replica, BlocksAsk]] = {}
-
-    def stop(self) -> None:
-        self._reading.clear()
-
-    def ask(self, sender: Replica, message: BlocksAsk) -> list[Command]:
-        if (sender, message) in self._reading.values():
-            return []  # asked again, and about to be answered
-        if len(self._reading) >= self._settings.ranges_max:
-            return []  # it asks again
-        token = -self._next_token()  # below zero: apart from those of the message manager
-        self._reading[token] = (sender, message)
-        count = max(0, min(message.end - message.first, _BLOCKS_MAX))
-        return [LocalFile(ReadBlocks(token, message.stream, message.first, count))]
-
-    def read(self, token: int, blocks: Sequence[Block], damage: str) -> list[Command]:
-        sender, asked = self._reading.pop(token, (None, None))
-        if sender is None or asked is None:
-            return []
-        if not blocks and damage:
-            return [SendTo(sender, FileGone(asked.group, asked.epoch, asked.stream))]
-        return [
-            SendTo(
-                sender,
-                FileBlock(asked.group, asked.epoch, asked.stream, asked.first + index, block.crc, block.is_last),
-                block.payload,
-            )
-            for index, block in enumerate(blocks)
-        ]

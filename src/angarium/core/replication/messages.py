@@ -163,13 +163,15 @@ class RangeLater(Message, frozen=True):
 
 
 class FileBlock(Message, frozen=True):
-    """Primary: a block of a stream. Its content is the payload, unless it is said where it has been heard."""
+    """Primary, or a host that was asked: a block of a stream. Its content is the payload, unless it is said where it
+    has been heard."""
 
     stream: bytes
     number: int
     crc: int
     is_last: bool
     content: Reference | None = None
+    is_packed: bool = False  # the payload is compressed; `crc` is of the content
 
 
 class FileSync(Message, frozen=True):

@@ -45,7 +45,8 @@ from angarium.core.replication.events import (
     ToManager,
     WritesAsked,
 )
-from angarium.core.replication.files import BackupFiles, FileServer, LocalFiles
+from angarium.core.replication.file_server import FileServer
+from angarium.core.replication.files import BackupFiles, LocalFiles
 from angarium.core.replication.history import StoredReplica
 from angarium.core.replication.host import Host
 from angarium.core.replication.local import Landed, LocalStore

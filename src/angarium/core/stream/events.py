@@ -39,6 +39,7 @@ class ReadBlocks(msgspec.Struct, frozen=True):
     stream: bytes
     first: int
     count: int
+    packed: bool = False  # for another replica: compressed (packing.py), by who reads them
 
 
 FileCommand = AppendBlock | SyncFile | DeleteFile | ReadBlocks

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from angarium.core.checksum import crc32
 from angarium.core.destination.events import Write, WritesBlocked, WritesUnblocked
 from angarium.core.storage import DeleteRange, Operation, Put, Table, key_of, position_key
 from angarium.core.stream.blocks import Block
@@ -85,7 +86,8 @@ class StandIn:
     def _open_stream(self, uid: bytes, payload: bytes) -> list[Asked]:
         stream = blake2b(uid + self._incarnation, digest_size=16).digest()
         count = self._chance.randint(1, 12)
-        blocks = [Block(0, number == count - 1, payload + bytes([number])) for number in range(count)]
+        contents = [payload + bytes([number]) * (100 if number % 2 else 1) for number in range(count)]  # some compress
+        blocks = [Block(crc32(content), number == count - 1, content) for number, content in enumerate(contents)]
         self._streams[stream] = (uid, payload, StreamRecord(stream, len(blocks), 0))
         appended: list[Asked] = [AppendBlock(stream, number, block) for number, block in enumerate(blocks)]
         return [*appended, SyncFile(stream, len(blocks))]
