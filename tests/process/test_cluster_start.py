@@ -86,8 +86,16 @@ def test_all_nodes_stop_and_start_again_with_everything(tmp_path: Path) -> None:
         asyncio.run(send())
         _check_datagram_ports(cluster)
         assert cluster.local.stop(), "every node ends with 0"
+        told_before = {node.name: _left(cluster, node) for node in cluster.local.nodes}
         cluster.local.start()
         assert asyncio.run(receive()) == [b"%d" % n for n in range(1_000)]
+        for node in cluster.local.nodes:
+            again = _left(cluster, node)[len(told_before[node.name]) :]
+            assert not set(again) & {text for texts in told_before.values() for text in texts}, "that was before"
+
+
+def _left(cluster: Cluster, node: LocalNode) -> list[str]:
+    return re.findall("left: node .*", cluster.log(node.name))
 
 
 def _check_datagram_ports(cluster: Cluster) -> None:

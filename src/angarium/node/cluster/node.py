@@ -271,12 +271,17 @@ class ClusterNode:
                 self._is_placed = bool(placement.slots)
                 self._check_entered()
             case c.NamedGroupChanged():
-                tell_named(change, is_leader=self.membership.machine.leader == self.name)
+                tell_named(change, is_leader=self._is_leader, is_news=self.nodes.has_entered)
             case c.SettingsChanged():
                 self.desk.settings_decided()
 
+    @property
+    def _is_leader(self) -> bool:
+        return self.membership.machine.leader == self.name
+
     def _view_changed(self, change: c.ViewChanged) -> None:
         was_here = self.nodes.is_here
+        known = {record.incarnation for record in self.nodes.view.values()}
         self.nodes.changed(change.view_id, change.nodes, self._loop.time())
         for record in change.nodes:
             if record.name > self.name:  # one of each two dials
@@ -288,7 +293,7 @@ class ClusterNode:
         for record in change.gone:
             for replica in self.replicas.values():
                 replica.client_manager_gone(record.incarnation)
-        tell_view(change, is_leader=self.membership.machine.leader == self.name)
+        tell_view(change, known, is_leader=self._is_leader, is_news=self.nodes.has_entered)
         self.desk.view_changed()
         if self.nodes.is_here and not was_here:
             self.desk.settings_decided()
@@ -335,7 +340,9 @@ class ClusterNode:
         elif self.hosting.lacks(configuration):
             self.spawn(self.hosting.open(configuration.group))
         if configuration.primary is not None:
-            tell_in_sync(self.name, before, configuration, is_here=self.nodes.is_here)
+            tell_in_sync(
+                self.name, before, configuration, is_here=self.nodes.is_here, is_news=self.nodes.has_entered
+            )
 
     def _must_stop(self, code: str, reason: str) -> None:
         self.spawn(self._stop_with_reason(code, reason))

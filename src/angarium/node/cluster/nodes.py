@@ -9,6 +9,7 @@ class Nodes:
     def __init__(self, name: str, incarnation: bytes) -> None:
         self.view: dict[str, NodeRecord] = {}  # by name, in the order in which they joined
         self.view_id = 0
+        self.has_entered = False  # this node was in the view since its start
         self._me = name
         self._incarnation = incarnation
         self._linked: dict[str, bytes] = {}  # by name: the incarnation that a link is to
@@ -31,6 +32,7 @@ class Nodes:
     def changed(self, view_id: int, nodes: tuple[NodeRecord, ...], now: float) -> None:
         before, self.view = self.view, {record.name: record for record in nodes}
         self.view_id = view_id
+        self.has_entered |= self.is_here
         self._departed |= {name: (record, now) for name, record in before.items() if name not in self.view}
         self._departed = {name: found for name, found in self._departed.items() if name not in self.view}
         while len(self._departed) > DEPARTED_MAX:
