@@ -107,6 +107,18 @@ def test_a_late_word_touches_no_other_transaction() -> None:
     assert side.counts() == (1, 1), "it is done"
 
 
+def test_what_waits_is_not_displaced_by_an_earlier_transaction_that_is_late() -> None:
+    side = Participant()
+    side.prepare(2, b"b")
+    side.prepare(3, b"c")
+    side.told()
+    side.told(ANYBODY)
+    side.prepare(1, b"a")
+    assert side.told() == side.told(ANYBODY) == []
+    side.roll_back(2)
+    assert side.told() == [complete(side, 2), frames.CommitReady(3, GROUP, b"")]
+
+
 def test_in_doubt_it_asks_until_it_knows() -> None:
     side = Participant()
     side.prepare(1, b"a")

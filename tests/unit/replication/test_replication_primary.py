@@ -172,6 +172,15 @@ def test_a_late_backup_is_waited_for_until_the_configuration_is_without_it() -> 
     assert Written([1]) in primary.configured(configuration(2, A), now=1.3)
 
 
+def test_one_that_was_taken_out_is_not_asked_for_before_it_is_there_again() -> None:
+    """It had acknowledged everything, and its group is idle: it may be dead all the same."""
+    primary = leading()
+    primary.configured(configuration(2, A), now=1.0)
+    asked = [message for second in range(2, 20) for message in messages(primary.tell(Tick(), now=float(second)))]
+    assert all(isinstance(message, m.Order) for message in asked)
+    assert g.AdmitAsk("g", 2, A, B) in messages(primary.tell(MessageReceived(B, m.Hello("g", 2, EMPTY)), now=20.0))
+
+
 def test_a_primary_that_stood_still_accuses_nobody() -> None:
     primary = leading()
     [local, _] = primary.tell(WritesAsked([write(1)]), now=0.1)
