@@ -1,11 +1,14 @@
 """Goal: what lies in a directory is not started as another cluster than it is."""
 import socket
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from angarium.cli.failure import Failure
-from angarium.cli.local_cluster import LocalCluster, found_shape
+from angarium.cli.local_cluster import LocalCluster, LocalNode, found_shape
 from angarium.node.cluster.settings import check_client_manager, named_buses
 from angarium.node.config import load_config
 
@@ -61,3 +64,24 @@ def test_a_start_that_cannot_be_leaves_nothing_behind_that_the_next_one_would_be
     (tmp_path / "file").touch()
     with pytest.raises(Failure, match="file is a file; name a directory"):
         LocalCluster(tmp_path / "file" / "below", 4_600, client_managers=1, groups=1, copies=1).check_free()
+
+
+class _NeverReady(LocalCluster):
+    """Its nodes start, and wait for others."""
+
+    def start_node(self, node: LocalNode) -> None:
+        node.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+
+
+def test_a_start_that_waits_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    """Once: Ctrl-C was heard when all were ready, or after a minute."""
+    cluster = _NeverReady(tmp_path, 4_600, client_managers=1, groups=1, copies=1)
+    stop = threading.Event()
+    told = threading.Timer(0.2, stop.set)
+    told.start()
+    try:
+        assert not cluster.start(stop)
+    finally:
+        told.join()
+        is_clean = cluster.stop()
+    assert is_clean and all(node.process is not None and node.process.poll() is not None for node in cluster.nodes)

@@ -89,10 +89,10 @@ def up(
     cluster.write_configuration()
     failure.say(f"starting {len(cluster.nodes)} nodes; {listed(cluster.voters)} vote, their data are in {data}")
     try:
-        cluster.start()
-        addresses = ",".join(cluster.addresses)
-        output.write(f"angarium cluster ready on {addresses}\n".encode())
-        _show(when_settled(lambda: convert("cluster.status", _ask_status([addresses]), ClusterStatus), stop))
+        if cluster.start(stop):
+            addresses = ",".join(cluster.addresses)
+            output.write(f"angarium cluster ready on {addresses}\n".encode())
+            _show(when_settled(lambda: convert("cluster.status", _ask_status([addresses]), ClusterStatus), stop))
         while not stop.wait(0.25):
             for text in cluster.look_after(restart=restart):
                 failure.say(text)

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from collections.abc import Mapping
@@ -123,12 +124,12 @@ class LocalCluster:
             lines += [f"[{table}]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items()), ""]
         return "\n".join(lines)
 
-    def start(self) -> None:
+    def start(self, stop: threading.Event | None = None) -> bool:
+        """Until all are ready; False if it is to stop before that."""
         for node in self.nodes:
             self.start_node(node)
         deadline = time.monotonic() + READY_S_MAX
-        for node in self.nodes:
-            self.await_ready(node, deadline)
+        return all(self.await_ready(node, deadline, stop) for node in self.nodes)
 
     def start_node(self, node: LocalNode) -> None:
         node.ended_at = None
@@ -140,8 +141,9 @@ class LocalCluster:
         )  # fmt: skip
         log.close()
 
-    def await_ready(self, node: LocalNode, deadline: float) -> None:
+    def await_ready(self, node: LocalNode, deadline: float, stop: threading.Event | None = None) -> bool:
         assert node.process is not None
+        stop = stop or threading.Event()
         ready = node.config.parent / "ready"
         while not ready.exists() or ready.read_text().strip() != str(node.process.pid):
             if node.process.poll() is not None:
@@ -150,7 +152,9 @@ class LocalCluster:
                 raise failure.Failure(f"node {node.name} ended with {node.process.returncode}: {reason}")
             if time.monotonic() > deadline:
                 raise failure.Failure(f"node {node.name} was not ready after {READY_S_MAX:g} s; see {ready.parent}/log")
-            time.sleep(0.05)
+            if stop.wait(0.05):
+                return False
+        return True
 
     def look_after(self, *, restart: bool) -> list[str]:
         """To be called again and again: starts what has ended a while ago, and says what happened."""
@@ -175,7 +179,8 @@ class LocalCluster:
         deadline = time.monotonic() + _STOP_S_MAX
         for process in running:
             try:
-                clean = process.wait(max(0.1, deadline - time.monotonic())) == 0 and clean
+                # One that dies of the signal had not begun: a node that runs hears it, and finishes.
+                clean = process.wait(max(0.1, deadline - time.monotonic())) in (0, -signal.SIGTERM) and clean
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -221,6 +226,6 @@ def _letters(number: int) -> str:
 
 
 def _voters(managers: list[str], holders: list[str]) -> list[str]:
-    """Three where there are three: holders first, from different groups where possible, then client managers."""
+    """Three where there are three: holders first, those of the first group before others, then client managers."""
     candidates = [*holders, *managers]
     return candidates[:3] if len(candidates) >= 3 else candidates[:1]
