@@ -10,7 +10,7 @@ A node that starts again finds what was decided in the state, and opens the same
 Files are deleted when nothing is in doubt: this node has seen in its decisions that it held a copy, and then that it
 does not any more, and the store has not been told of a later epoch (`Replication.configuration` is then not that one):
 a node that starts may hear of decisions long past, after which its copy came back and counts. One that was down
-when its copy was removed leaves alone what it has.
+when its copy was removed hears of it at its start; if the log begins later, it leaves alone what it has.
 """
 import logging
 from collections.abc import Callable, Coroutine
