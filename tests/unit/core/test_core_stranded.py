@@ -1,7 +1,8 @@
 """Goal: whoever needs a replica group that this client manager does not reach, for longer than a fail-over takes, is
-sent to another; nobody else is, and nobody who has just come."""
+sent to another; nobody else is, and nobody who has just come. Who comes back, because no other reaches it either, is
+left alone for longer."""
 from angarium.core.session.events import GroupsStranded
-from angarium.core.session.stranded import PATIENCE_S, StrandedGroups
+from angarium.core.session.stranded import PATIENCE_S, PATIENCE_S_MAX, SentAway, StrandedGroups
 from angarium.core.wire import frames
 from tests.unit.core.core_detached import consuming
 from tests.unit.core.core_node import Node
@@ -45,3 +46,32 @@ def test_who_is_sent_away_goes_on_with_what_it_holds() -> None:
     successor.send(frames.ConsumerOpen(1, "q", frames.DestinationKind.ANY, resumed=True, held=[(0, 1)]))
     opened = successor.frames[-1].frame
     assert isinstance(opened, frames.ConsumerOpened) and opened.lost == []
+
+
+def test_who_comes_back_stays_for_longer_each_time() -> None:
+    """Once: without a majority of the voters every client connected anew every two seconds, for as long as it took."""
+    node = Node()
+    client = node.connect_with_session(client=b"c" * 16)
+    client.open_producer("q")
+    connected_at, begun = [0.0], node.world.now
+    while (past_s := node.world.now - begun) < 130.0:
+        if client.closed:
+            client = node.connect_with_session(client=b"c" * 16)
+            client.open_producer("q")
+            connected_at.append(past_s)
+        node.advance(0.5)
+        node.tell(GroupsStranded([0]))
+    assert connected_at == [0.0, 2.0, 6.0, 14.0, 30.0, 62.0, 94.0, 126.0]
+    other = node.connect_with_session()
+    other.open_producer("q")
+    node.advance(PATIENCE_S)
+    node.tell(GroupsStranded([0]))
+    assert other.closed, "it has not been here before"
+
+
+def test_that_somebody_was_sent_away_is_forgotten() -> None:
+    sent = SentAway(clients_max=2)
+    for client in (b"a", b"b", b"a", b"c"):
+        sent.note(client, now=10.0)
+    assert [sent.patience_s(client, now=10.0) for client in (b"a", b"b", b"c")] == [8.0, 2.0, 4.0]
+    assert sent.patience_s(b"a", now=10.0 + 4 * PATIENCE_S_MAX) == PATIENCE_S

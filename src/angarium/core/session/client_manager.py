@@ -47,7 +47,7 @@ from angarium.core.session.events import (
 from angarium.core.session.own_session import OwnSession
 from angarium.core.session.seldom import Seldom
 from angarium.core.session.session import Session
-from angarium.core.session.stranded import PATIENCE_S as STRANDED_S
+from angarium.core.session.stranded import SentAway
 from angarium.core.session.waiting import WaitingBytes
 from angarium.core.transaction.coordinator import passed_on
 from angarium.core.wire import frames
@@ -78,6 +78,7 @@ class ClientManager:
         self._pings = 0
         self._turned_away = Seldom(Level.WARNING, "too-many-connections")
         self._resumed = Seldom(Level.INFO, "session-resumed")
+        self._sent_away = SentAway()
         self._now = 0.0  # of the event that is handled
 
     @property
@@ -283,9 +284,14 @@ class ClientManager:
         goodbye = SendFrame(connection.number, 0, frames.Goodbye(reason))
         return [goodbye, *self._end(connection, closed=False), CloseConnection(connection.number)]
 
+    def _is_patient_no_more(self, connection: Connection, now: float) -> bool:
+        return now - connection.opened_at >= self._sent_away.patience_s(connection.identity, now=now)
+
     def _send_away(self, groups: list[int], now: float) -> list[Command]:
         """Those that need one of these groups, to whoever reaches it: see `stranded.py`."""
-        away = [c for c in self._connections.values() if now - c.opened_at >= STRANDED_S and c.needs(groups)]
+        away = [c for c in self._connections.values() if self._is_patient_no_more(c, now) and c.needs(groups)]
+        for each in away:
+            self._sent_away.note(each.identity, now=now)
         where = f"replica group {', '.join(map(str, groups))} cannot be reached from node {self._node}"
         told = [Report(Level.WARNING, "clients-sent-away", f"{len(away)}, to another client manager: {where}")]
         return [*told[: len(away)], *(c for each in away for c in self._dismiss(each, f"{where}; another may"))]
