@@ -20,6 +20,7 @@ from angarium.core.replication.events import (
     WritesAsked,
     Written,
 )
+from angarium.core.report import Report
 from angarium.core.storage import Put, Table
 from tests.unit.replication.replication_parts import A, B, C, Told, configuration, messages, of, replica, write
 
@@ -170,6 +171,25 @@ def test_a_late_backup_is_waited_for_until_the_configuration_is_without_it() -> 
     assert g.ShrinkAsk("g", 1, A, (B,)) in asked
     assert not of(Written, primary.commands)
     assert Written([1]) in primary.configured(configuration(2, A), now=1.3)
+
+
+def test_that_a_backup_is_late_is_told_once_however_often_it_is_asked_to_be_taken_out() -> None:
+    """Without a majority of the voters that goes on for long: it was an event every second."""
+    primary = leading()
+    [local, _] = primary.tell(WritesAsked([write(1)]), now=0.1)
+    assert isinstance(local, WriteLocal)
+    primary.tell(LocallyWritten(local.token), now=0.1)
+    asked: list[object] = []
+    told: list[Command] = []
+    for tenth in range(2, 100):
+        commands = primary.tell(Tick(), now=tenth / 10)
+        asked += [message for message in messages(commands) if isinstance(message, g.ShrinkAsk)]
+        told += of(Report, commands)
+    assert len(asked) > 3 and [getattr(report, "code", "") for report in told] == ["replica-late"]
+    primary.configured(configuration(2, A, B), now=10.0)
+    for tenth in range(102, 120):
+        told += of(Report, primary.tell(Tick(), now=tenth / 10))
+    assert len(told) == 2, "in another epoch it is news"
 
 
 def test_one_that_was_taken_out_is_not_asked_for_before_it_is_there_again() -> None:

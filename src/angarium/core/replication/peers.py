@@ -32,6 +32,7 @@ class Peers:
         self._peers: dict[Replica, Peer] = {}
         self._marks: deque[tuple[int, float]] = deque()  # number, when our own disk had it; while not committed
         self._asked_at: dict[str, float] = {}  # what was asked of group services, when
+        self._late_told: set[Replica] = set()  # in this epoch
 
     @property
     def configuration(self) -> GroupConfiguration:
@@ -41,6 +42,7 @@ class Peers:
     def configure(self, configuration: GroupConfiguration, *, now: float) -> None:
         self._configuration = configuration
         self._asked_at.clear()
+        self._late_told.clear()
         for replica in configuration.in_sync:
             if replica != self._me:
                 self._peers.setdefault(replica, Peer(replica))
@@ -122,11 +124,12 @@ class Peers:
             return []
         for replica in gone:
             self._peers[replica].admit_after = now + self._settings.readmit_after_s
+        asked: list[Command] = [ToGroups(ShrinkAsk(configuration.group, configuration.epoch, self._me, tuple(gone)))]
+        if self._late_told.issuperset(gone):  # asked again: without a majority of the voters for as long as that takes
+            return asked
+        self._late_told.update(gone)
         text = f"group {configuration.group!r}: no longer to be waited for: {', '.join(map(str, gone))}"
-        return [
-            Report(Level.WARNING, "replica-late", text),
-            ToGroups(ShrinkAsk(configuration.group, configuration.epoch, self._me, tuple(gone))),
-        ]
+        return [Report(Level.WARNING, "replica-late", text), *asked]
 
     def ask_admit(self, committed: int, ordered: int, *, now: float) -> list[Command]:
         """For one that has caught up; it is required until we hear of another configuration."""
