@@ -205,7 +205,7 @@ def removed(status: ClusterStatus, group: str, node: str) -> Progress:
 def voting(status: ClusterStatus, nodes: list[str]) -> Progress:
     """Exactly these vote."""
     if set(status.voters) == set(nodes):
-        return Progress(True, f"{', '.join(nodes)} decide now")
+        return Progress(True, f"{', '.join(nodes)} {'decides' if len(nodes) == 1 else 'decide'} now")
     missing = [name for name in nodes if name not in status.voters]
     silent = [name for name in missing if not any(each.name == name and each.answers for each in status.nodes)]
     waits = f"; {', '.join(silent)} cannot be reached" if silent else ""

@@ -118,7 +118,8 @@ def _check_buses(node: "ClusterNode", group: str, target: str, members: tuple[st
 
 
 def _no_copy(group: str, node: str, members: tuple[str, ...]) -> Rejected:
-    return Rejected("no-copy", f"node {node!r} holds no copy of replica group {group!r}; {', '.join(members)} do")
+    holders = f"{', '.join(members)} {'does' if len(members) == 1 else 'do'}"
+    return Rejected("no-copy", f"node {node!r} holds no copy of replica group {group!r}; {holders}")
 
 
 def essential_of(node: "ClusterNode") -> dict[str, Any]:
