@@ -149,6 +149,19 @@ def test_a_store_is_opened_once_and_goes_if_it_was_removed_meanwhile(
     assert not node.hosting.replicas and not list(tmp_path.iterdir())
 
 
+def test_none_is_made_for_a_copy_that_was_added_and_removed_long_ago(tmp_path: Path) -> None:
+    """Else a node that once held one would make an empty store at each start, and delete it."""
+    node = Node(tmp_path)
+    node.hosting.replicas.clear()
+    shutil.rmtree(node.host.stored)
+    assert node.hosting.lacks(BOTH)
+    opening = node.hosting.open("a")
+    node.latest = ALONE  # the next one in the log
+    asyncio.run(opening)
+    assert not node.hosting.replicas and not node.changes and not list(tmp_path.iterdir())
+    assert node.hosting.lacks(replace(BOTH, epoch=6)), "should it be added again"
+
+
 def test_a_store_that_knows_of_a_later_epoch_stays_when_it_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

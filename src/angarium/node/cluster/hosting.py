@@ -86,6 +86,9 @@ class Hosting:
         return self._open(group)
 
     async def _open(self, group: str) -> None:
+        if self._name not in self._ways.latest(group).members and not self._stores.has(group):
+            self._busy.discard(group)
+            return  # long past: a node that starts hears one by one of all decisions that its log still has
         try:
             store = await self._stores.open_later(group)
         except (AngariumError, OSError) as error:

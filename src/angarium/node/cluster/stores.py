@@ -35,6 +35,10 @@ class Stores:
     def can_open(self) -> bool:
         return self.settings is not None
 
+    def has(self, group: str) -> bool:
+        """Something is stored of a copy, whether it is open or not."""
+        return self.replica_data(group).exists()
+
     async def open_later(self, group: str) -> Store:
         """One more: the cluster has decided that this node holds a copy."""
         assert self.settings is not None

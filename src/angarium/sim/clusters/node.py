@@ -105,7 +105,8 @@ class Machine:
     async def _serve(self, loop: NodeLoop) -> None:
         stores = SimStores(
             self.disks[""].store, {group: self._open_store(group) for group in self._groups}, Path("/simulated"),
-            opened=self._open_store, removed=self._remove_store, chance=self._stores_chance,
+            opened=self._open_store, removed=self._remove_store, stored=lambda group: group in self.disks,
+            chance=self._stores_chance,
         )  # fmt: skip
         node = self.node = ClusterNode(self.config, self.name, stores, self._machinery(loop))
         node.failure.add_done_callback(partial(self._node_failed, loop))

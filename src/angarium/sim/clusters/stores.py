@@ -18,11 +18,15 @@ _WORK_S_MAX = (0.02, 0.02, 2.0)  # many large files take long
 class SimStores(Stores):
     opened: Callable[[str], Store]  # of a group
     removed: Callable[[str], None]
+    stored: Callable[[str], bool]
     chance: Random
 
     @property
     def can_open(self) -> bool:
         return True
+
+    def has(self, group: str) -> bool:
+        return self.stored(group)
 
     async def open_later(self, group: str) -> Store:
         await self._work()
