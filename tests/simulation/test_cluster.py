@@ -130,6 +130,11 @@ def test_every_promise_is_kept_in_clusters_of_any_shape(seed: int) -> None:
     assert not said(run_seed(seed, ClusterWorld))
 
 
+def test_the_only_voter_does_not_lose_its_disk() -> None:
+    """Nobody promises to survive that: two nodes, one of which votes, where voters may be replaced but never are."""
+    ClusterTradeWorld(947).run()
+
+
 def test_a_slow_link_stalls_a_message_manager_itself() -> None:
     assert not said(run_seed(1, ClusterTradeWorld))
 

@@ -156,11 +156,12 @@ class Troubles:
         """Of somebody who is nobody's primary, while the others of its groups are in sync and run; and of one voter."""
         world = self._world
         voters = world.shape.nodes if "voters" in self.kinds else world.shape.voters
+        is_one_spare = len(world.shape.voters) > 1 and not self._voter_disks_lost  # whoever else is made to vote
         could = [
             machine
             for name, machine in world.machines.items()
             if machine.is_up and all(map(partial(self._is_safe, name), machine.disks))
-            if name not in voters or (len(voters) > 1 and not self._voter_disks_lost)
+            if name not in voters or is_one_spare
         ]
         if not could:
             return
