@@ -293,6 +293,28 @@ def test_what_was_not_traced_is_not_judged(spark: SparkSession, orders: Orders) 
     assert found == {name: (5, 5), orders.name("b"): (10, 10)} and result.broken == []
 
 
+def test_a_subscription_is_judged_by_its_own_time_alone(spark: SparkSession, orders: Orders) -> None:
+    """One that left has no part in what came before or afterwards, and one that is made anew is not the one before."""
+    topic = angarium.Topic(orders.create("a", "topic", traced=True, retain_s=3_600))
+    orders.send("a", 10)
+    with orders.session.consume(topic, durable="left"):
+        orders.send("a", 7)
+    orders.session.unsubscribe(topic, "left")
+    for _ in range(2):
+        with orders.session.consume(topic, durable="again", start="oldest") as consumer:
+            for _ in range(17):
+                message = consumer.receive(timeout_s=10)
+                assert message is not None
+                message.settle()
+        orders.session.sync()
+        orders.session.unsubscribe(topic, "again")
+    with orders.session.consume(topic, durable="again"):
+        orders.send("a", 5)
+    result = audit(spark, settings(orders))
+    found = {row["subscription"]: (row["confirmed"], row["settled"], row["unsettled"]) for row in result.destinations}
+    assert found == {"left": (7, 0, 0), "again": (5, 0, 5)} and result.broken == []
+
+
 def test_the_command_reports(spark: SparkSession, orders: Orders, capfd: pytest.CaptureFixture[str]) -> None:
     name = orders.create("a", traced=True)
     orders.send("a", 50)

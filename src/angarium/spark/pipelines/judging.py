@@ -23,6 +23,7 @@ from angarium.spark.pipelines.folding import BLOCK_BITS, DUE, EVENTS, RUNS, UNKN
 from angarium.spark.pipelines.traces import ANEW, DURABLE, PLACE_BITS, SELECTS, TracedState, Traces
 
 _ENDS = (Trace.SETTLED, Trace.ENDED)
+_SUBSCRIPTION = ["identity", "subscription"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +81,13 @@ def subscriptions(spark: SparkSession, traces: Traces) -> DataFrame:
         for each in state.subscriptions
     ]
     present = spark.createDataFrame(now, "identity bigint, subscription string, is_durable boolean, selects boolean")
-    gone = _left_last(records)
+    gone = _lives(records).where("left_at IS NOT NULL")
     kinds = [(state.identity, state.name, state.kind) for state in traces.states]
     destinations = spark.createDataFrame(kinds, "identity bigint, destination string, kind string")
-    key = ["identity", "subscription"]
     flags = f.coalesce(f.col("flags"), f.lit(DURABLE))
     return (
-        named.join(present, key, "full")
-        .join(gone, key, "left")
+        named.join(present, _SUBSCRIPTION, "full")
+        .join(gone, _SUBSCRIPTION, "left")
         .join(destinations, "identity")
         .select(
             "identity",
@@ -96,22 +96,39 @@ def subscriptions(spark: SparkSession, traces: Traces) -> DataFrame:
             "subscription",
             f.coalesce("is_durable", flags.bitwiseAND(DURABLE) > 0).alias("is_durable"),
             (f.coalesce("selects", f.lit(False)) | (flags.bitwiseAND(SELECTS) > 0)).alias("selects"),
-            (f.col("left_last").isNotNull() & f.col("is_durable").isNull()).alias("has_left"),
+            (f.col("left_at").isNotNull() & f.col("is_durable").isNull()).alias("has_left"),
         )
     )
 
 
-def _left_last(records: DataFrame) -> DataFrame:
-    left = of_kind(records, Trace.UNSUBSCRIBED).groupBy("identity", "subscription")
-    return left.agg(f.max("place").alias("left_last"))
+def _lives(records: DataFrame) -> DataFrame:
+    """Of each subscription that is told of: after which place it came for the last time, and the place at which it left
+    then. What went before is another one's, which had the same name."""
+    comes, goes = (f.col("kind") == int(kind) for kind in (Trace.SUBSCRIBED, Trace.UNSUBSCRIBED))
+    seen = of_kind(records, Trace.SUBSCRIBED, Trace.UNSUBSCRIBED)
+    every = Window.partitionBy("identity", "subscription")
+    came = seen.withColumn("came_last", f.max(f.when(comes, f.col("place"))).over(every))
+    before = goes & (f.col("place") < f.col("came_last"))
+    return came.groupBy("identity", "subscription").agg(
+        f.coalesce(f.max(f.when(before, f.col("place"))), f.lit(-1)).alias("life_after"),
+        f.max(f.when(goes & ~f.coalesce(before, f.lit(False)), f.col("place"))).alias("left_at"),
+    )
 
 
-def _begins(records: DataFrame) -> DataFrame:
-    """Where subscriptions begin in each lane; where nothing is known, with all that is traced. One that ended and came
-    again is another one."""
-    came = of_kind(records, Trace.SUBSCRIBED).join(_left_last(records), ["identity", "subscription"], "left")
-    came = came.where("left_last IS NULL OR place > left_last")
-    return came.groupBy("identity", "subscription", lane("low").alias("lane")).agg(f.min("low").alias("subscribed_at"))
+def _begins(records: DataFrame, lives: DataFrame) -> DataFrame:
+    """Where subscriptions begin in each lane; where nothing is known, with all that is traced."""
+    came = of_kind(records, Trace.SUBSCRIBED).join(f.broadcast(lives), _SUBSCRIPTION).where("place > life_after")
+    return came.groupBy(*_SUBSCRIPTION, lane("low").alias("lane")).agg(f.min("low").alias("subscribed_at"))
+
+
+def _left_before(records: DataFrame, lives: DataFrame) -> DataFrame:
+    """How far each lane was when a subscription left. A crash may have taken the record that a message was confirmed:
+    one that it was delivered tells as much."""
+    left = f.broadcast(lives.where("left_at IS NOT NULL"))
+    confirmed = of_kind(records, Trace.CONFIRMED).drop("subscription").join(left, "identity")
+    happened = of_kind(records, Trace.DELIVERED, *_ENDS).join(left, _SUBSCRIPTION)
+    there = confirmed.unionByName(happened).where("place < left_at")
+    return there.groupBy(*_SUBSCRIPTION, lane("low").alias("lane")).agg(f.max("high").alias("left_before"))
 
 
 def _told(spark: SparkSession, states: Sequence[TracedState]) -> DataFrame:
@@ -130,14 +147,17 @@ def fates(spark: SparkSession, traces: Traces, period: Period) -> DataFrame:
     """What became of each message, for each subscription: a row for consecutive ones that the same became of, from
     `low` to before `high`."""
     records = traces.records
-    known = subscriptions(spark, traces)
+    known, lives = subscriptions(spark, traces), _lives(records)
     each = f.broadcast(known.select("identity", "subscription"))
-    due = expected(spark, traces).join(each, "identity").join(
-        f.broadcast(_begins(records)), ["identity", "subscription", "lane"], "left"
-    )  # fmt: skip
-    due = due.withColumn("low", f.greatest("low", "subscribed_at")).where("low < high")
+    due = expected(spark, traces).join(f.broadcast(known.select(*_SUBSCRIPTION, "has_left")), "identity")
+    for bound in (_begins(records, lives), _left_before(records, lives)):
+        due = due.join(f.broadcast(bound), [*_SUBSCRIPTION, "lane"], "left")
+    until = f.when(f.col("has_left"), f.col("left_before")).otherwise(f.col("high"))
+    due = due.withColumns({"low": f.greatest("low", "subscribed_at"), "high": until}).where("low < high")
     confirmed = of_kind(records, Trace.CONFIRMED).drop("subscription").join(each, "identity")
     happened = of_kind(records, Trace.DELIVERED, *_ENDS).withColumn("bytes", f.lit(None))
+    happened = happened.join(f.broadcast(lives), _SUBSCRIPTION, "left")
+    happened = happened.where("life_after IS NULL OR place > life_after")
     events = _events(due.withColumn("event", f.lit(DUE)))
     events = events.unionByName(_events(_told(spark, traces.states)))
     for frame in (confirmed, happened):
