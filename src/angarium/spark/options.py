@@ -12,7 +12,8 @@ from typing import Any
 from angarium.core.errors import ConfigError, Rejected
 from angarium.core.names import check_name
 from angarium.core.patterns import NamePattern
-from angarium.core.wire.frames import PatternSyntax
+from angarium.core.wire.frames import LANE_BITS, PatternSyntax
+from angarium.core.wire.layout import PRIORITY_MAX
 from angarium.spark.columns import ALL_COLUMNS, DEFAULT_COLUMNS
 
 ADDRESS_DEFAULT = "angarium://localhost"
@@ -31,6 +32,7 @@ _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STARTING = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "pollIntervalMs", "readerName")
 _READER_CHARACTERS_MAX = 200
+_PRIORITIES = tuple(map(str, range(PRIORITY_MAX + 1)))  # each has a lane of positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +177,9 @@ def _check_place(option: str, destination: str, value: object) -> None:
     if value in (EARLIEST, LATEST) or _is_position(value):
         return
     if isinstance(value, dict) and all(
-        key == "identity" or (key.isdigit() and int(key) <= 9) for key in value
-    ) and all(map(_is_position, value.values())):  # fmt: skip
+        _is_identity(each) if key == "identity" else key in _PRIORITIES and _is_position(each)
+        for key, each in value.items()
+    ):
         return
     raise ConfigError(
         f"option {option!r}: {destination!r} is {value!r}; use a position, 'earliest' (or -2), 'latest' (or -1), "
@@ -185,7 +188,12 @@ def _check_place(option: str, destination: str, value: object) -> None:
 
 
 def _is_position(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and -2 <= value < 1 << 63
+    """Beyond the last lane there is none: it would be taken for one of a priority that nobody uses, and passed over."""
+    return isinstance(value, int) and not isinstance(value, bool) and -2 <= value < len(_PRIORITIES) << LANE_BITS
+
+
+def _is_identity(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
 
 def _selector(text: str) -> str:
