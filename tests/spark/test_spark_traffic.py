@@ -118,3 +118,6 @@ def test_advice_follows_from_what_flows() -> None:
     assert "33% more is written" in told[4]
     result.destinations = [row(600, destination="x"), row(200, destination="z")]
     assert "changes little: 'x' alone has 75%" in advice(result)[2]
+    result.message_managers = [row(1_000, name="a", number=0, copies=1)]
+    result.destinations = [row(998, destination="x"), row(2, destination="z")]
+    assert "changes little: 'x' alone has 100%" in advice(result)[2], "not 100% instead of 100%"

@@ -216,7 +216,7 @@ def advice(result: TrafficResult) -> list[str]:
     part = (largest["bytes_in"] + largest["bytes_out"]) / total
     even = 1 / (len(managers) + 1)
     after = max(even, part)
-    if after < share:
+    if round(100 * after) < round(100 * share):  # as it is told
         told.append(f"one more message manager: the busiest would carry {after:.0%} instead of {share:.0%}")
     else:
         told.append(
