@@ -73,6 +73,11 @@ WRONG = {
     "replay": (("replay", "--archive", "DIR/empty", "--name", "x"), "has nothing of what is asked for"),
     "name": (("replay", "--archive", "DIR/empty", "--name", "a b"), "--name 'a b'"),
     "time": (("replay", "--archive", "DIR/empty", "--name", "x", "--from", "soon"), "--from 'soon'"),
+    "period": (("replay", "--archive", "DIR/empty", "--name", "x", "--from", "1h", "--to", "2h"), "nothing is between"),
+    "positions": (
+        ("replay", "--archive", "DIR/empty", "--name", "x", "--from-position", "9", "--to-position", "9"),
+        "--to-position 9 does not lie behind",
+    ),
     "selector": (("replay", "--archive", "DIR/empty", "--name", "x", "--selector", "a ="), "selector, column 4"),
 }
 

@@ -5,9 +5,10 @@ from typing import Annotated
 import typer
 
 from angarium.cli import failure, options, output
+from angarium.cli.failure import EXIT_USAGE, Failure
 from angarium.cli.pipeline import Config, Destinations, Master, need_spark, spark_for, watched
 from angarium.cli.pipeline_settings import PipelineSettings
-from angarium.cli.pipeline_traces import is_ago, parse_time_ms
+from angarium.cli.pipeline_traces import is_ago, parse_period_ms
 
 _KINDS = {
     "destinations": list, "archive": str, "name": str, "into": str, "from": str, "to": str, "from_position": int,
@@ -55,8 +56,10 @@ def replay(
     settings = PipelineSettings("replay", config, given, _KINDS)
     root = Path(settings.required("archive", "--archive")).absolute()
     called = settings.required("name", "--name")
-    from_ms = parse_time_ms("--from", settings.get("from", None))
-    to_ms = parse_time_ms("--to", settings.get("to", None))
+    from_ms, to_ms = parse_period_ms(settings.get("from", None), settings.get("to", None))
+    low, high = settings.get("from_position", None), settings.get("to_position", None)
+    if low is not None and high is not None and high <= low:
+        raise Failure(f"--to-position {high} does not lie behind --from-position {low}", EXIT_USAGE)
     need_spark()
     from angarium.spark.pipelines import replay as pipeline
 
@@ -65,8 +68,8 @@ def replay(
         into=settings.get("into", ""),
         from_ms=from_ms,
         to_ms=to_ms,
-        position_from=settings.get("from_position", None),
-        position_to=settings.get("to_position", None),
+        position_from=low,
+        position_to=high,
         selector=settings.get("selector", ""),
         ago=tuple(f"{key}_ms" for key in ("from", "to") if is_ago(settings.get(key, ""))),
     )

@@ -32,6 +32,8 @@ class PipelineSettings:
         self._where = f"{config}: [{pipeline}]"
         self._values = self._checked(told.get(pipeline, {}), kinds)
         self._values |= {key: value for key, value in given.items() if value not in (None, [])}
+        if (endless := next((key for key, value in self._values.items() if value == math.inf), None)) is not None:
+            raise Failure(f"--{endless} is endless: give a number, or leave it out", EXIT_USAGE)
         self._address = told.get("address", "")
         spark = _of_spark(config, told.get("spark", {}))
         self.master = spark.pop("master", "")

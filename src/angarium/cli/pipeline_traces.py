@@ -38,6 +38,14 @@ def parse_time_ms(option: str, text: str | None) -> int | None:
     return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1_000)
 
 
+def parse_period_ms(from_time: str | None, to_time: str | None) -> tuple[int | None, int | None]:
+    """One in which nothing can lie is refused: that nothing was found in it would be taken for good news."""
+    from_ms, to_ms = parse_time_ms("--from", from_time), parse_time_ms("--to", to_time)
+    if from_ms is not None and to_ms is not None and to_ms <= from_ms:
+        raise Failure(f"--to {to_time} does not lie behind --from {from_time}: nothing is between them", EXIT_USAGE)
+    return from_ms, to_ms
+
+
 class TraceSettings(PipelineSettings):
     def __init__(
         self, pipeline: str, config: Path | None, destinations: list[str] | None, from_time: str | None,
@@ -48,8 +56,7 @@ class TraceSettings(PipelineSettings):
             "report": None if report is None else str(report), "output": None if output is None else str(output),
         }  # fmt: skip
         super().__init__(pipeline, config, given, _KINDS)
-        self.from_ms = parse_time_ms("--from", self.get("from", None))
-        self.to_ms = parse_time_ms("--to", self.get("to", None))
+        self.from_ms, self.to_ms = parse_period_ms(self.get("from", None), self.get("to", None))
         path = self.get("report", None)
         if path is not None and (Path(path).is_dir() or not Path(path).absolute().parent.is_dir()):
             raise Failure(f"--report {path}: name a file in a directory that is there")

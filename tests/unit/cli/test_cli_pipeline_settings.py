@@ -53,3 +53,8 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="--to is missing: give it, or 'to' in the file") as caught:
         settings(tmp_path, "").required("to", "--to")
     assert caught.value.exit_code == EXIT_USAGE
+
+
+def test_a_rate_without_end_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="--rate is endless"):
+        settings(tmp_path, "", rate=float("inf"))

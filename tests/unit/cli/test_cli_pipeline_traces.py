@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from angarium.cli.failure import Failure
+from angarium.cli.failure import EXIT_USAGE, Failure
 from angarium.cli.pipeline_traces import TraceSettings
 from angarium.core.errors import ConfigError
 
@@ -25,6 +25,13 @@ def test_nothing_is_written_that_nobody_asked_for() -> None:
     settings = TraceSettings("audit", None, None, None, None, None, None)
     assert (settings.output, settings.from_ms, settings.to_ms) == (None, None, None)
     settings.write_report(lambda: pytest.fail("no page is wanted"))
+
+
+@pytest.mark.parametrize(("from_time", "to_time"), [("2026-11-17", "2026-11-16"), ("1h", "2h"), ("2026-11-16",) * 2])
+def test_a_time_in_which_nothing_can_lie_is_refused(from_time: str, to_time: str) -> None:
+    with pytest.raises(Failure, match=f"--to {to_time} does not lie behind --from {from_time}") as refused:
+        TraceSettings("audit", None, None, from_time, to_time, None, None)
+    assert refused.value.exit_code == EXIT_USAGE
 
 
 def test_what_is_no_time_and_what_is_no_key_is_refused(tmp_path: Path) -> None:
