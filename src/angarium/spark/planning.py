@@ -97,8 +97,9 @@ def advance(
 ) -> Offsets:
     """Where the next batch ends. `cap`: what there was when an available-now query began.
 
-    A destination that is new, or was made anew, is taken up at its beginning, and read from the next batch on: so every
-    batch has both its ends in Spark's own log, and is the same when it is repeated, whatever happened meanwhile.
+    A destination that is new, or was made anew, or ends before where it was read, is taken up at its beginning, and
+    read from the next batch on: so every batch has both its ends in Spark's own log, and is the same when it is
+    repeated, whatever happened meanwhile.
     """
     lags: dict[tuple[str, int], int] = {}  # by name and lane
     lows: dict[str, dict[int, int]] = {}
@@ -114,10 +115,11 @@ def advance(
         lows[found.name] = {}
         for lane in found.lanes:
             at, number = was.in_lane(lane), lane_of(lane)
-            low = lane.first if at > lane.end else max(at, lane.first)
+            has_shrunk = at > lane.end
+            low = lane.first if has_shrunk else max(at, lane.first)
             high = lane.end if capped is None else min(lane.end, capped.in_lane(lane))
             lows[found.name][number] = low
-            lags[found.name, number] = max(0, high - low)
+            lags[found.name, number] = 0 if has_shrunk else max(0, high - low)
     taken = lags if limit is None else shared(lags, limit)
     advanced = {
         name: Place(start[name].identity, {number: low + taken[name, number] for number, low in lanes.items()})

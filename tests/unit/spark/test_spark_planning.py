@@ -100,6 +100,15 @@ def test_without_what_is_gone_a_stream_goes_on() -> None:
     assert planning.ranges(end, planning.advance(end, logs)) == [Range("c", 2, 3, 5)]
 
 
+@pytest.mark.parametrize("limit", [None, 4])
+def test_a_log_that_ends_before_where_it_was_read_is_read_from_its_beginning(limit: int | None) -> None:
+    at, logs, read = {"a": Place(1, {0: 100})}, [log("a", (2, 9))], list[Range]()
+    while (end := planning.advance(at, logs, limit=limit)) != at:
+        read += planning.ranges(at, end)
+        at = end
+    assert [position for part in read for position in range(part.low, part.high)] == list(range(2, 9))
+
+
 def test_available_now_stops_where_it_began_and_always_ends() -> None:
     logs = [log("a", (0, 10)), log("b", (2, 4), identity=2)]
     cap = {found.name: offsets.end(found) for found in logs}
