@@ -159,8 +159,10 @@ def _due_ms(delay_s: float | None, deliver_at: datetime | float | None, now_ms: 
         if deliver_at.tzinfo is None:
             raise Rejected("bad-delay", f"deliver_at {deliver_at} has no time zone; give one, such as UTC")
         deliver_at = deliver_at.timestamp()
-    if not isinstance(deliver_at, int | float) or not 0 <= deliver_at < TIME_S_MAX:
+    if not isinstance(deliver_at, int | float):
         raise Rejected("bad-delay", f"deliver_at {deliver_at!r} is neither a datetime nor seconds since 1970")
+    if not 0 <= deliver_at < TIME_S_MAX:
+        raise Rejected("bad-delay", f"deliver_at is {deliver_at:.12g} s since 1970, not from 0 to {TIME_S_MAX:.0e}")
     return int(deliver_at * 1000)
 
 

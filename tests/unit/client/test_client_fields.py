@@ -170,6 +170,7 @@ def test_text_of_what_is_no_text_is_refused(run: Runner) -> None:
         ({"delay_s": -1}, "bad-delay"), ({"delay_s": math.inf}, "bad-delay"),
         ({"delay_s": 1, "deliver_at": 5}, "bad-delay"), ({"deliver_at": datetime(2030, 1, 1)}, "bad-delay"),
         ({"deliver_at": "soon"}, "bad-delay"), ({"deliver_at": -1}, "bad-delay"),
+        ({"deliver_at": datetime(9999, 1, 1, tzinfo=UTC)}, "bad-delay"),
         ({"delivery_mode": "fast"}, "bad-delivery-mode"),
         ({"correlation_id": 5}, "bad-header"), ({"correlation_id": ""}, "bad-header"), ({"type": 5}, "bad-header"),
         ({"reply_to": "a b"}, "bad-name"), ({"group": ""}, "bad-header"), ({"group": b"g"}, "bad-header"),
