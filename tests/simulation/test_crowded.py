@@ -23,8 +23,9 @@ CHUNK = 5
 SEEDS = 30
 # Of trade: what had died of a queue's own limit came after what was delivered in its stead, once those who were there
 # had resumed; the dying of a queue counted twice, and others died in vain; producers that were to wait instead of being
-# refused were not told; room was not made for what came free without a write.
-FOUND_OF_TRADE = (10, 12, 57, 244)
+# refused were not told; room was not made for what came free without a write; a trader who held more than there is room
+# for among the dead was blocked until there would be, and its commit waited for itself.
+FOUND_OF_TRADE = (10, 12, 57, 244, 473)
 # Of post: what was damaged was set aside for one subscriber and died for another; where nothing had to be written, the
 # next portion was not begun.
 FOUND_OF_POST = (69, 29)

@@ -172,6 +172,27 @@ def test_producers_do_not_go_on_and_stop_for_each_message_that_goes(goes: str) -
     assert [report.code for report in world.reports if "full" in report.code] == ["node-full", "node-not-full"]
 
 
+@pytest.mark.parametrize(("limits", "low"), [({"node_messages_max": 10}, 8), ({"node_bytes_max": 10_000}, 7)])
+def test_nobody_waits_until_there_is_room_among_the_dead_for_what_somebody_holds(
+    limits: dict[str, int], low: int
+) -> None:
+    """It cannot die; and its holder may have to send something before it settles, and would wait for itself."""
+    world = World(DestinationSettings(**limits, node_over_limit="oldest"))
+    one, other = world.locate("one"), world.locate("other")
+    producer = world.producer(other)
+    world.consumer(one)
+    for sender in (world.producer(one), producer, producer):
+        for body in [bytes(900)] * 10:
+            sender.publish(body)
+    assert held(world, "one", "other", "_DMQ") == [10, 10, 10] and signals(producer) == ["Block"]
+    world.consumer(other)
+    for dead_ones in range(9, low - 1, -1):
+        assert signals(producer) == ["Block"], "less than a fifth is free among the dead"
+        world.request("dmq.discard", count=1)
+        assert held(world, "one", "other", "_DMQ") == [10, 10, dead_ones]
+    assert signals(producer) == ["Block", "Unblock"]
+
+
 def test_a_full_dead_message_queue_may_drop_its_oldest_counted_and_reported() -> None:
     world = world_of(3)
     queue = world.locate("q")

@@ -14,7 +14,8 @@ after what was delivered in their stead; which destination holds most may have c
 
 Nothing is lost of what lived: it is in the dead message queue. That may hold as much as the limits say, too; past them
 its own `over_limit` decides: "block" (as it is made) blocks all producers, "refuse" refuses what is new, until somebody
-redrives, discards or consumes so much that a fifth is free again; "oldest" drops the oldest dead, counted and reported.
+redrives, discards or consumes so much that a fifth is free again, with what may still die; "oldest" drops the oldest
+dead, counted and reported.
 Producers are blocked as well once there are `AHEAD_MESSAGES` or `AHEAD_BYTES` too much, because they are faster than
 this, or because all that could be moved is held: so there is an end to what the node holds. Not earlier: who holds
 messages may have to send something before it settles them.
@@ -89,6 +90,8 @@ class RoomMaker:
         if not has_begun and self._may_look_anew(now, is_urgent=self._is_ahead and not was_ahead):
             has_begun = self._begin(over, commands)
         self._is_short = not has_begun
+        if not has_begun and limits.is_low(limits.dead):
+            self._is_full = False  # what is too much is held, and cannot die: room for it among the dead is in vain
         if self._is_full:
             limits.stuck = f"{self._figures()}; {self._full_of_dead()}"
         elif self._is_ahead:
