@@ -188,6 +188,25 @@ def test_a_subscription_with_a_selector_that_starts_at_the_oldest_looks_for_itse
 # -- what it costs -----------------------------------------------------------------------------------
 
 
+def test_what_a_passing_subscriber_was_offered_and_not_sent_reaches_it_after_a_cut_and_a_restart() -> None:
+    """It is not durable: only its client knows where it goes on, and knows that from the broker until it has something.
+    (crowded-post, seed 840)"""
+    world = World()
+    topic = world.locate("t", DestinationKind.TOPIC)
+    subscriber = world.consumer(topic, credit=1, selector=RED)
+    producer = world.producer(topic)
+    producer.publish(b"4", columns=colours("red"))
+    properties = [{"colour": colour} for colour in ("blue", "red", "red", "blue")]
+    producer.publish(b"a", b"b", b"c", b"d", columns=columns(priorities=[9] * 4, properties=properties))
+    assert subscriber.bodies == [b"4"]
+    world.end(subscriber.session, closed=False)
+    subscriber.resume([(0, 1)], next_position=1, credit=None)
+    opened = world.last(subscriber.session, frames.ConsumerOpened)
+    world = world.restarted()
+    subscriber.resume([(0, 1)], next_position=1, next_positions=opened.positions, world=world)
+    assert subscriber.bodies == [b"b", b"c"]
+
+
 def test_memory_does_not_grow_with_what_was_passed_over_and_taken_by_others() -> None:
     world = World()
     queue = world.locate("q")

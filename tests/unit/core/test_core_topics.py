@@ -240,6 +240,21 @@ def test_a_passing_subscriber_goes_on_after_a_restart_from_what_it_knows() -> No
     assert world.disk.batch_ends(destination) == []
 
 
+def test_what_came_back_from_a_cut_reaches_a_passing_subscriber_after_another_one_and_a_restart() -> None:
+    """It was sent once, did not arrive, and is free: where its client is told to go on is before it."""
+    world = World()
+    destination = topic(world)
+    consumer = world.consumer(destination)
+    world.producer(destination).publish(b"a", b"b")
+    for credit in (0, None):
+        world.end(consumer.session, closed=False)
+        consumer.resume([], next_position=0, credit=credit)
+    opened = world.last(consumer.session, frames.ConsumerOpened)
+    world = world.restarted()
+    consumer.resume([], next_position=opened.position, world=world)
+    assert consumer.bodies == [b"a", b"b"]
+
+
 def test_a_restarted_topic_keeps_its_log_until_its_passing_subscribers_had_time_to_come_back() -> None:
     world = World()
     destination = topic(world)

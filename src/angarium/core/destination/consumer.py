@@ -42,10 +42,12 @@ class Consumer:
         return self.session, self.number
 
     def position_in(self, lane: Lane) -> int:
-        """Where its subscription goes on in the lane. Not beyond what is durable: after a crash those positions may be
-        those of other messages."""
-        unclaimed = self.unclaimed.first_in(lane.base, lane.end) if self.unclaimed else None
-        return min(self.subscription.fresh_of(lane.number) if unclaimed is None else unclaimed[0], lane.readable)
+        """Where its subscription goes on in the lane: with the first that is free, or that it left unclaimed. Not
+        beyond what is durable: after a crash those positions may be those of other messages."""
+        subscription = self.subscription
+        ways = (subscription.returned, self.unclaimed or RangeSet())
+        firsts = [first[0] for way in ways if (first := way.first_in(lane.base, lane.end)) is not None]
+        return min(subscription.fresh_of(lane.number), lane.readable, *firsts)
 
     @property
     def credit(self) -> int:
