@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from angarium.core.destination import making_room
+from angarium.core.destination import making_room, message_manager
 from angarium.core.destination.limits import Limits
 from angarium.core.destination.making_room import RoomMaker
 from angarium.core.destination.pending import PendingWrite
@@ -24,8 +24,9 @@ SEEDS = 30
 # Of trade: what had died of a queue's own limit came after what was delivered in its stead, once those who were there
 # had resumed; the dying of a queue counted twice, and others died in vain; producers that were to wait instead of being
 # refused were not told; room was not made for what came free without a write; a trader who held more than there is room
-# for among the dead was blocked until there would be, and its commit waited for itself.
-FOUND_OF_TRADE = (10, 12, 57, 244, 473)
+# for among the dead was blocked until there would be, and its commit waited for itself; the audit took a queue for full
+# of which so much was being buried that it was not.
+FOUND_OF_TRADE = (10, 12, 57, 244, 473, 980071)
 # Of post: what was damaged was set aside for one subscriber and died for another; where nothing had to be written, the
 # next portion was not begun; what a passing subscriber was offered, and was not yet sent, was passed over after a cut
 # and another message manager.
@@ -96,8 +97,13 @@ def the_dead_are_settled_and_buried_in_two_writes(patch: pytest.MonkeyPatch) -> 
     patch.setattr(RoomMaker, "_moved", mutant)
 
 
+def who_fills_a_queue_by_a_commit_is_told_after_the_answer(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(message_manager, "_is_flow", lambda command: False)
+
+
 MUTATIONS: Sequence[Callable[[pytest.MonkeyPatch], None]] = (
     what_is_not_durable_counts, one_too_many_dies, no_room_is_made, the_dead_are_settled_and_buried_in_two_writes,
+    who_fills_a_queue_by_a_commit_is_told_after_the_answer,
 )  # fmt: skip
 
 
@@ -106,6 +112,7 @@ def test_a_planted_bug_is_caught(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
+    seeds = (32, *range(60))
     assert_noticed(
-        plant.__name__, range(60), lambda seed: CrowdedTradeWorld(seed, replace(draw_settings(seed), check_every=0))
+        plant.__name__, seeds, lambda seed: CrowdedTradeWorld(seed, replace(draw_settings(seed), check_every=0))
     )

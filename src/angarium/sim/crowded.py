@@ -173,4 +173,5 @@ class CrowdedTradeWorld(_Crowded, TradeWorld):
         super().__init__(seed, draw_limits(seed, settings or draw_settings(seed), ("oldest",)), is_traced=is_traced)
         self._crowd()
         self.audit.flow.node_makes_room = True
+        self.audit.flow.dying = lambda: self.audit.durable.dying(self.disk.unsynced())
         self.audit.on_change.append(lambda change: self.node_audit.changed(change, self.audit.durable))

@@ -7,7 +7,7 @@ A crash loses what waits; the group that was staged survives as a whole or not a
 lies the moment in which everything is durable and nobody knows.
 """
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -89,6 +89,10 @@ class SimDisk:
     def is_unsynced_up_to(self, token: int) -> bool:
         """Whether some write asked for so far, up to this one, is not durable."""
         return any(write.token <= token for write in self._waiting)
+
+    def unsynced(self) -> Iterator[Operation]:
+        """Of all writes asked for so far, what is not durable."""
+        return (operation for write in self._waiting for operation in write.operations)
 
     # -- the broker's side ---------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 A write is durable as a whole or not at all, so whatever is promised to happen together has to be in one `Change`.
 Queues only: a queue has one subscription, and its record says which positions are settled.
 """
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,9 +113,7 @@ class DurableState:
             return
         queue, batch = self._names[int.from_bytes(put.key[:8], "big")], Batch.trusted(put.value)
         if queue == DMQ:
-            for header in batch.headers() or ():
-                letter = read_map(header)["dead_letter"]
-                change.buried.add((letter["destination"], letter["position"]))
+            change.buried.update(_buried_in(batch))
             return
         if queue.startswith(TRACE_PREFIX):
             self._traces(batch, change)
@@ -175,6 +173,18 @@ class DurableState:
         if moved and any(message in moved for messages in self._delayed.values() for message in messages):
             raise Violation("what is due is moved", "a message is in the log, and among those that wait as well")
 
+    def dying(self, operations: Iterable[Operation]) -> set[Place]:
+        """What these will bury, which are asked for and not durable."""
+        puts = [each for each in operations if isinstance(each, Put) and each.table == Table.BATCH]
+        graves = [put for put in puts if self._names.get(int.from_bytes(put.key[:8], "big")) == DMQ]
+        return {place for put in graves for place in _buried_in(Batch.trusted(put.value))}
+
     def waiting(self) -> Iterator[Message]:
         for messages in self._delayed.values():
             yield from messages
+
+
+def _buried_in(batch: Batch) -> Iterator[Place]:
+    for header in batch.headers() or ():
+        letter = read_map(header)["dead_letter"]
+        yield letter["destination"], letter["position"]

@@ -3,9 +3,12 @@
 - A queue that refuses never holds more than its limit. One that gives up its oldest holds no more, once it is at rest
   and nobody consumes from it. One that blocks has told every open producer, once it is at rest and full.
 - A commit is never refused because a queue blocks. Before it is answered, its producers on queues that are full now
-  are told; and who was told to wait before the answer does so with its next commit.
+  are told, where what is being buried for the node's limits does not count; and who was told to wait before the answer
+  does so with its next commit.
 - Nothing is in a log before it is due.
 """
+from collections.abc import Callable
+
 from angarium.core.destination.events import FromSession, ToSession
 from angarium.core.destination.limits import CODE as FULL
 from angarium.core.wire import frames
@@ -24,7 +27,8 @@ class FlowAudit:
         self._shortened: set[str] = set()  # queues of which something has died
         self._commits: dict[tuple[bytes, int], list[int]] = {}  # session, number -> producers of what it sends
         self.full_seen = 0  # how often a full queue was found to have told its producers
-        self.node_makes_room = False  # then a queue may hold less than its own limit
+        self.node_makes_room = False  # then a queue may hold less than its own limit ...
+        self.dying: Callable[[], set[Place]] = set  # ... and this is what of it is on its way to the dead
         self.commits_seen = 0  # that filled a queue, and whose producers were told before the answer
         self.broker_started()
 
@@ -83,7 +87,8 @@ class FlowAudit:
     def _committed(self, session: bytes, number: int) -> None:
         for producer in self._commits[session, number]:
             is_blocked, queue = self._is_blocked.get((session, producer)), self._opening[session, producer]
-            # What consumers settle the manager knows before the disk does; where there are none, both know the same.
+            # What consumers settle the manager knows before the disk does; where there are none, both know the same,
+            # but for what dies of the node's limits in a write that is asked for.
             is_sure = queue not in self._consumed and queue not in self._shortened
             if is_blocked is False and is_sure and self._is_full(queue):
                 raise Violation("who fills a queue is told before the answer", f"{queue}: commit {number}")
@@ -99,8 +104,10 @@ class FlowAudit:
 
     def _is_full(self, queue: str) -> bool:
         record = self._durable.records[queue]
-        held = len(self._durable.unsettled[queue])
-        return record.over_limit == "block" and 0 < record.messages_max <= held
+        if record.over_limit != "block" or not 0 < record.messages_max <= len(self._durable.unsettled[queue]):
+            return False
+        dying = {position for name, position in self.dying() if name == queue}
+        return record.messages_max <= len(self._durable.unsettled[queue] - dying)
 
     # -- what is there -------------------------------------------------------------------------------
 
