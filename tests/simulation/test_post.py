@@ -41,6 +41,11 @@ def test_the_runs_are_worth_it() -> None:
     assert seen["divided by selectors"] > 20
 
 
+def test_who_has_died_for_a_subscription_may_die_for_the_next_of_its_name() -> None:
+    """Seed 981088: it was unsubscribed, and made anew from the oldest message."""
+    assert not isinstance(run_seed(981_088, PostWorld), Failure)
+
+
 def test_the_same_seed_gives_the_same_post() -> None:
     assert PostWorld(3).run() == PostWorld(3).run()
 

@@ -19,7 +19,7 @@ from angarium.core.ids import group_of
 from angarium.core.moving.records import PLACED_KEY, ArrivalRecord
 from angarium.core.names import DEAD_MESSAGE_QUEUE as DMQ
 from angarium.core.selector.fields import Fields
-from angarium.core.storage import Operation, Put, Table
+from angarium.core.storage import DeleteRange, Operation, Put, Table
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind
 from angarium.core.wire.layout import Columns
@@ -148,6 +148,8 @@ class Messages:
 
     def synced(self, operations: Sequence[Operation]) -> None:
         for operation in operations:
+            if isinstance(operation, DeleteRange):
+                self._unsubscribed(operation)
             if not isinstance(operation, Put):
                 continue
             if operation.table == Table.MOVE:
@@ -176,6 +178,14 @@ class Messages:
                 log.redeliveries_max = record.redeliveries_max
                 self.logs[identity_number] = log
                 self._arriving.discard(identity_number)
+
+    def _unsubscribed(self, deleted: DeleteRange) -> None:
+        """A subscription is over: for another one of that name its dead may die again."""
+        low = deleted.low
+        if deleted.table != Table.SUBSCRIPTION or len(low) == 8 or deleted.high != low + b"\0":
+            return  # others go with their destination, or to another group
+        of = (self.logs[int.from_bytes(low[:8], "big")].name, low[8:].decode())
+        self.dead = {grave: reason for grave, reason in self.dead.items() if grave[:2] != of}
 
     def _arrival_synced(self, put: Put) -> None:
         """A destination is being moved: its rows come under another id."""
