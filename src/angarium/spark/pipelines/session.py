@@ -4,9 +4,11 @@ What Java says goes to a file that is gone with the session: an error reaches wh
 that is interrupted is not asked to stop, which would have it tell of every task that it gives up: its process is ended.
 """
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,11 +70,11 @@ def spark_session(name: str, master: str = "", settings: Mapping[str, str] | Non
         if not master or master.startswith("local"):
             wanted["spark.driver.host"] = "127.0.0.1"
         wanted |= {"spark.master": master or "local[*]", "spark.app.name": f"angarium-{name}", **(settings or {})}
-        _start_java(SparkConf(loadDefaults=False).setAll(list(wanted.items())), Path(directory) / "java.log")
         builder = SparkSession.builder
         for key, value in wanted.items():
             builder = builder.config(key, value)
         try:
+            _start_java(SparkConf(loadDefaults=False).setAll(list(wanted.items())), Path(directory) / "java.log")
             session = builder.getOrCreate()
             yield session
             session.stop()
@@ -96,6 +98,7 @@ def _start_java(conf: SparkConf, log: Path) -> None:
             gateway = java_gateway.launch_gateway(  # type: ignore[no-untyped-call]
                 conf, {"start_new_session": True, **streams}
             )
+            SparkContext._ensure_initialized(gateway=gateway)
         except BaseException as error:
             for process in processes:  # it would not notice that nobody is there any more
                 process.kill()
@@ -105,7 +108,6 @@ def _start_java(conf: SparkConf, log: Path) -> None:
             told = [line.strip() for line in log.read_text(errors="replace").splitlines()]
             why = next((line for line in told if line and not line.startswith("WARNING")), "it ended without a word")
             raise Unavailable(f"Spark's Java could not be started: {why}") from None
-    SparkContext._ensure_initialized(gateway=gateway)
 
 
 @contextmanager
@@ -114,7 +116,8 @@ def _noted() -> Iterator[list[subprocess.Popen[bytes]]]:
     found: list[subprocess.Popen[bytes]] = []
 
     def start(*arguments: Any, **named: Any) -> subprocess.Popen[bytes]:
-        found.append(subprocess.Popen(*arguments, **named))
+        with _uninterrupted():  # else there might be one that nobody knows
+            found.append(subprocess.Popen(*arguments, **named))
         return found[-1]
 
     vars(java_gateway)["Popen"] = start
@@ -122,6 +125,26 @@ def _noted() -> Iterator[list[subprocess.Popen[bytes]]]:
         yield found
     finally:
         vars(java_gateway)["Popen"] = subprocess.Popen
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """What is begun is finished; a signal that came meanwhile is heard then. Threads but the main one hear none."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for late in came:
+            signal.raise_signal(late)
 
 
 def _end_java() -> None:
