@@ -63,7 +63,7 @@ def test_pages_whose_sync_failed_are_not_synced_again(tmp_path: Path) -> None:
     places: list[int] = []
 
     class Recorder(FaultyDisk):
-        def pwritev(self, fd: int, buffers: Sequence[bytes | bytearray], offset: int) -> int:
+        def pwritev(self, fd: int, buffers: Sequence[bytes | bytearray | memoryview], offset: int) -> int:
             places.append(offset)
             return super().pwritev(fd, buffers, offset)
 
@@ -207,7 +207,7 @@ def wait_until(reached: Callable[[], bool]) -> None:
 
 def test_a_write_cut_short_is_continued(tmp_path: Path) -> None:
     class Short(FaultyDisk):
-        def pwritev(self, fd: int, buffers: Sequence[bytes | bytearray], offset: int) -> int:
+        def pwritev(self, fd: int, buffers: Sequence[bytes | bytearray | memoryview], offset: int) -> int:
             return super().pwritev(fd, [b"".join(buffers)[:1_000]], offset)
 
     store = DurableStore.open(tmp_path, SMALL)

@@ -1,4 +1,5 @@
-"""Goal: when a commit returned, its group survives a power cut at any moment; no group survives in part.
+"""Goal: when a commit returned, its group survives a power cut at any moment; no group survives in part. The same when
+it was given to the kernel, and the kernel said that it is done.
 Method: a disk that remembers which pages were synced. At random moments, also in the middle of checkpoints, the power
 is cut: of what was not synced each page survives by chance. The store opened from that must hold every confirmed group.
 A skipped or misplaced fdatasync shows here. The seed draws the operations and the chances; how the checkpoint's thread
@@ -12,7 +13,7 @@ import pytest
 from angarium.core.errors import Unavailable
 from angarium.core.storage import DeleteRange, Operation, Put, Table, key_of, position_key
 from angarium.store.durable import DurableStore
-from tests.store.disks import SMALL, LossyDisk, crash
+from tests.store.disks import SMALL, LossyDisk, crash, start
 
 State = dict[bytes, bytes]
 
@@ -27,6 +28,14 @@ def apply(state: State, operations: Sequence[Operation]) -> State:
     return state
 
 
+def values_in(path: Path) -> State:
+    store = DurableStore.open(path, SMALL)
+    items = store.scan(Table.BATCH, b"", b"\xff" * 9, limit=10_000, bytes_max=1 << 30)
+    assert store.recovery.damages == ()
+    store.close()
+    return {item.key: item.value for item in items}  # type: ignore[union-attr]
+
+
 class World:
     """One writer, and cuts whose outcome is judged at once."""
 
@@ -38,6 +47,8 @@ class World:
         self.confirmed: State = {}
         self.in_flight: State = {}
         self.cuts = 0
+        self.given = 0  # groups that became durable by way of the kernel
+        self.refused = 0  # groups that the kernel was given, and did not make durable
         self.disk.at_write = self.maybe_cut
 
     def group(self) -> list[Operation]:
@@ -53,6 +64,26 @@ class World:
     def commit(self) -> None:
         group = self.group()
         self.in_flight = apply(self.confirmed, group)
+        if self.random.random() < 0.5 or not self.give(group):
+            self.commit_waiting(group)
+
+    def give(self, group: list[Operation]) -> bool:
+        if not start(self.store, group):
+            return False
+        self.maybe_cut()
+        try:
+            self.store.finish()
+        except Unavailable:
+            self.refused += 1
+            self.maybe_cut()
+            return False
+        self.confirmed = self.in_flight
+        self.given += 1
+        self.maybe_cut()
+        self.store.show()
+        return True
+
+    def commit_waiting(self, group: list[Operation]) -> None:
         while True:
             try:
                 self.store.commit(group)
@@ -69,12 +100,7 @@ class World:
         self.cuts += 1
         target = self.path / f"cut-{self.cuts}"
         self.disk.cut(target, self.random, survive=self.random.choice((0.0, 0.5, 0.9, 1.0)))
-        after = DurableStore.open(target, SMALL)
-        items = after.scan(Table.BATCH, b"", b"\xff" * 9, limit=10_000, bytes_max=1 << 30)
-        found = {item.key: item.value for item in items}  # type: ignore[union-attr]
-        assert found in (self.confirmed, self.in_flight)
-        assert after.recovery.damages == ()
-        after.close()
+        assert values_in(target) in (self.confirmed, self.in_flight)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -90,6 +116,7 @@ def test_power_cut(tmp_path: Path, seed: int) -> None:
     world.store.close()
     world.cut()
     assert world.cuts > 10
+    assert world.given > 10
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -105,11 +132,14 @@ def test_power_cut_of_a_disk_that_also_fails_to_sync(tmp_path: Path, seed: int) 
         return is_failing
 
     world.disk.fails_to_sync = fails
+    world.disk.would_wait = lambda: world.random.random() < 0.2
     for _ in range(80):
         world.commit()
         world.maybe_cut()
     assert world.store.statistics().checkpoints > 3
     assert failures > 10
+    assert world.given > 5
+    assert world.refused > 5
     world.disk.fails_to_sync = lambda: False
     world.disk.at_write = lambda: None
     world.store.close()
@@ -124,11 +154,32 @@ def test_every_commit_is_synced_before_it_returns(tmp_path: Path) -> None:
         world.commit()
         dark = tmp_path / f"dark-{number}"
         world.disk.cut(dark, Random(0), survive=0.0)
-        after = DurableStore.open(dark, SMALL)
-        items = after.scan(Table.BATCH, b"", b"\xff" * 9, limit=10_000, bytes_max=1 << 30)
-        assert {item.key for item in items} == set(world.confirmed)
-        after.close()
+        assert values_in(dark) == world.confirmed
+    assert 5 < world.given < 25
     world.store.close()
+
+
+def test_a_group_that_the_kernel_has_not_finished_survives_whole_or_not_at_all(tmp_path: Path) -> None:
+    disk = LossyDisk(tmp_path / "live")
+    store = DurableStore.open(tmp_path / "live", SMALL, disk)
+    before = [Put(Table.BATCH, position_key(1, end), bytes(100)) for end in (1, 2)]
+    group = [Put(Table.BATCH, position_key(2, end), bytes(5_000)) for end in (1, 2, 3)]
+    store.commit(before)
+    assert start(store, group)
+    random, outcomes = Random(0), []
+    for number, survive in enumerate([0.0, 1.0] + [0.5] * 6 + [0.9] * 20):
+        dark = tmp_path / f"dark-{number}"
+        disk.cut(dark, random, survive)
+        outcomes.append(values_in(dark))
+    without, whole = apply({}, before), apply({}, [*before, *group])
+    assert outcomes[:2] == [without, whole]
+    assert all(outcome in (without, whole) for outcome in outcomes)
+    assert without in outcomes[8:] and whole in outcomes[8:]
+    store.finish()
+    disk.cut(tmp_path / "darkest", random, survive=0.0)
+    assert values_in(tmp_path / "darkest") == whole
+    store.show()
+    store.close()
 
 
 def test_what_a_restart_shows_is_durable_even_if_its_commit_never_returned(tmp_path: Path) -> None:
@@ -153,6 +204,20 @@ def test_what_a_restart_shows_is_durable_even_if_its_commit_never_returned(tmp_p
         store.commit([Put(Table.LOG, b"k", b"v")])
     crash(store)
     disk.armed = False
+    store = DurableStore.open(tmp_path / "live", SMALL, disk)
+    assert store.get(Table.LOG, b"k") == b"v"
+    disk.cut(tmp_path / "dark", Random(0), survive=0.0)
+    after = DurableStore.open(tmp_path / "dark", SMALL)
+    assert after.get(Table.LOG, b"k") == b"v"
+    after.close()
+    store.close()
+
+
+def test_what_a_restart_shows_is_durable_even_if_the_kernel_never_finished_it(tmp_path: Path) -> None:
+    disk = LossyDisk(tmp_path / "live")
+    store = DurableStore.open(tmp_path / "live", SMALL, disk)
+    assert start(store, [Put(Table.LOG, b"k", b"v")])
+    crash(store)
     store = DurableStore.open(tmp_path / "live", SMALL, disk)
     assert store.get(Table.LOG, b"k") == b"v"
     disk.cut(tmp_path / "dark", Random(0), survive=0.0)

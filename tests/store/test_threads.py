@@ -65,8 +65,8 @@ class SlowDisk(FaultyDisk):
         self.reached = threading.Event()
         self.go_on = threading.Event()
 
-    def _enter(self, name: str) -> None:
-        super()._enter(name)
+    def enter(self, name: str) -> None:
+        super().enter(name)
         if self.armed and name == self._call:
             self.reached.set()
             assert self.go_on.wait(WAIT_S)

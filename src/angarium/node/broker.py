@@ -42,6 +42,7 @@ from angarium.store.stream_files import StreamFiles
 _log = logging.getLogger("angarium")
 _DRAIN_S_MAX = 2.0
 _HURRY_TOKENS_MAX = 8  # of so few writes the confirms leave before the deliveries are made
+_ARM_AFTER_S = 0.001  # timers may be as late
 VERSION = version("angarium")  # looked up in files: once, not for each status
 
 
@@ -85,6 +86,7 @@ class Broker:
         self._disk = Disk(
             store,
             config.disk,
+            durable=self._durable,
             written=self._written,
             read=self._read,
             delayed=self._delayed,
@@ -161,15 +163,23 @@ class Broker:
     def _run_received(self, event: cm.FramesReceived, commands: list[cm.Command]) -> None:
         """What goes to the bus is put to the account of the connection, each frame with its share of the bytes."""
         connection = event.connection
-        posts = sum([type(command) is cm.ToBus for command in commands])
+        is_lone = len(event.received) == 1  # whoever works one by one is not kept waiting for the loop's next turn
+        if is_lone and len(commands) == 1 and type(command := commands[0]) is cm.ToBus and self._bus.is_idle:
+            self._from_bus(mm.FromSession(command.session, command.destination, command.frame, command.payload))
+            self._received(event)
+            return
+        posts = sum([type(posted) is cm.ToBus for posted in commands])
         share_bytes = sum([item.size_bytes for item in event.received]) // posts if posts else 0
         self._holding.posted(connection, posts, posts * share_bytes)
         self._run_cm(commands, connection, share_bytes)
-        if len(event.received) == 1:
-            self._bus.run()  # whoever works one by one is not kept waiting for the loop's next turn
+        if is_lone:
+            self._bus.run()
+        self._received(event)
+
+    def _received(self, event: cm.FramesReceived) -> None:
         self._disk_changed()
-        if self._holding.received(connection, event.received):
-            self._listener.hold(connection, True)
+        if self._holding.received(event.connection, event.received):
+            self._listener.hold(event.connection, True)
 
     def _handled(self, connection: int, size_bytes: int) -> None:
         if self._holding.handled(connection, size_bytes):
@@ -194,10 +204,12 @@ class Broker:
     def _from_bus(self, envelope: mm.FromSession) -> None:
         self._run_mm(self._message_manager.handle(envelope, now=self._loop.time()))
 
-    def _written(self, tokens: list[int]) -> None:
-        now = self._loop.time()
+    def _durable(self, tokens: list[int]) -> None:
         if len(tokens) <= _HURRY_TOKENS_MAX and (confirms := self._message_manager.confirms(tokens)):
             self._run_mm(confirms)
+
+    def _written(self, tokens: list[int]) -> None:
+        now = self._loop.time()
         commands: list[mm.Command] = []
         for token in tokens:
             commands += self._message_manager.handle(mm.Written(token), now=now)
@@ -289,10 +301,10 @@ class Broker:
         self._arm_soon()
 
     def _arm_soon(self) -> None:
-        """Once in a turn of the loop, when everything else is done."""
+        """A moment later: to find the next deadline takes as long as a frame does, and somebody may wait for that."""
         if not self._is_arming:
             self._is_arming = True
-            self._loop.call_soon(self._arm)
+            self._loop.call_later(_ARM_AFTER_S, self._arm)
 
     def _arm(self) -> None:
         self._is_arming = False

@@ -39,6 +39,11 @@ class InProcessBus:
         if self._next_run is None:
             self._next_run = self._loop.call_soon(self.run)
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits: whoever has a single frame may as well hand it over himself."""
+        return not self._queues
+
     def run(self) -> None:
         """Handle what waits, up to the bound; the rest in the next turn of the loop. The bus calls it there, and
         whoever does not want to wait may."""

@@ -2,9 +2,16 @@
 
 Writes queue up while the writer thread makes the previous group durable; all that has gathered then forms the next
 group. Settlements, which nobody waits for, are patient: alone they wait a moment for company, so that the next publish
-does not have to wait for their fdatasync. A store that cannot write (a full disk) loses nothing: every write is tried
-again until it succeeds, in order, except that writes which make room go first, so that consumers can empty a full
-disk. Reads of what is still in memory are answered at once; the others go to the reader thread. In one turn of the loop
+does not have to wait for their fdatasync. What is little takes a shorter way, where the store has one: the loop gives
+it to the kernel itself, and no thread has to be woken, or wake the loop. A store that cannot write (a full disk) loses
+nothing: every write is tried again until it succeeds, in order, except that writes which make room go first, so that
+consumers can empty a full disk.
+
+    write --> gathering --+-- little, nothing under way --> the kernel ----------> durable
+                          |                                  └─ failed ──┐
+                          +-- else ------------------> the writer's thread -----> durable
+
+Reads of what is still in memory are answered at once; the others go to the reader thread. In one turn of the loop
 memory answers only so much: an answer leads to deliveries and they to the next read, so that a long backlog would keep
 everybody else waiting, and what was delivered could not leave meanwhile. The rest takes turns.
 """
@@ -12,6 +19,7 @@ import asyncio
 import queue
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,6 +44,7 @@ _ASIDE_MAX = 1_000  # batches that are kept beside the log, of one read
 _READ_BATCHES_MAX = 128  # of one read: some milliseconds of delivering
 _TURN_BATCHES_MAX = 128  # from memory, before others may run
 _TURN_BYTES_MAX = 1 << 20
+_GIVEN_BYTES_MAX = 32 * 1024  # more is encoded in a thread: others should not wait for it
 _TURN_S_MAX = 0.02  # the same: a selector of thousands of terms takes milliseconds for a message
 
 
@@ -57,7 +66,9 @@ class _Queued(NamedTuple):
 
 
 class Disk:
-    """Callbacks are called on the event loop: written(tokens), read(event), blocked(reason), failed(error)."""
+    """Callbacks are called on the event loop: written(tokens), read(event), blocked(reason), failed(error).
+
+    `written` comes right after durable(tokens), which may be told before the effects can be read."""
 
     def __init__(
         self,
@@ -69,6 +80,7 @@ class Disk:
         delayed: Callable[[DelayedRead], None],
         blocked: Callable[[str], None],
         failed: Callable[[BaseException], None],
+        durable: Callable[[list[int]], None] = lambda tokens: None,
     ) -> None:
         self.unwritten_bytes = 0
         self.freeing_bytes = 0  # of those, what makes room
@@ -77,12 +89,20 @@ class Disk:
         self._written, self._read, self._delayed = written, read, delayed
         self._blocked = blocked
         self._failed = failed
+        self._durable = durable
         self._threads = LoopThreads(self._broke)
         self._loop = asyncio.get_running_loop()
-        self._writes: queue.SimpleQueue[list[_Queued] | None] = queue.SimpleQueue()
-        self._patient: list[_Queued] = []  # not yet handed to the writer: waking it costs more than their writing
-        self._patient_bytes = 0
+        self._writes: queue.SimpleQueue[list[_Queued] | None] = queue.SimpleQueue()  # an empty one: seal
+        self._in_thread = 0  # writes and seals that the writer has not told the end of
+        self._gathering: list[_Queued] = []  # not yet handed over
+        self._gathering_bytes = 0
         self._patience: asyncio.TimerHandle | None = None
+        self._given: list[_Queued] = []  # to the kernel
+        self._is_awaited = False  # what gathers meanwhile is to be handed over when that is done
+        self._descriptor: int | None = None  # of the store, that tells its end
+        self._is_sealed = True
+        self._sealing: asyncio.TimerHandle | None = None
+        self._rested_from = 0.0  # when the last group became durable
         self._reads: queue.SimpleQueue[Read | ReadDelayed | None] = queue.SimpleQueue()
         self._postponed: deque[Read] = deque()  # to a later turn of the loop
         self._turn_batches = self._turn_bytes = 0  # answered since the last turn that was waited for
@@ -102,9 +122,9 @@ class Disk:
         self.unwritten_bytes += size_bytes
         if write.freeing:
             self.freeing_bytes += size_bytes
-        self._patient.append(_Queued(write, size_bytes))
-        self._patient_bytes += size_bytes
-        if not write.patient or self._patient_bytes > self._group_bytes_max or self._stopping:
+        self._gathering.append(_Queued(write, size_bytes))
+        self._gathering_bytes += size_bytes
+        if not write.patient or self._gathering_bytes > self._group_bytes_max or self._stopping:
             self._hand_over()
         elif self._patience is None:
             self._patience = self._loop.call_later(self._settings.patience_s, self._hand_over)
@@ -113,8 +133,75 @@ class Disk:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
-        handed, self._patient, self._patient_bytes = self._patient, [], 0
+        if self._given:
+            self._is_awaited = True
+            return
+        self._is_awaited = False
+        handed, size_bytes, self._gathering, self._gathering_bytes = self._gathering, self._gathering_bytes, [], 0
+        if not handed or (size_bytes <= _GIVEN_BYTES_MAX and not self._in_thread and self._give(handed)):
+            return
+        self._hand_to_thread(handed)
+
+    def _hand_to_thread(self, handed: list[_Queued]) -> None:
+        self._in_thread += len(handed) or 1
         self._writes.put(handed)
+
+    def _give(self, handed: list[_Queued]) -> bool:
+        """To the kernel. False: it has to be handed to the thread."""
+        overlapped = self._store.overlapped
+        if overlapped is None:
+            return False
+        if self._descriptor is None:
+            self._descriptor = overlapped.descriptor
+            self._loop.add_reader(self._descriptor, self._given_back)
+        try:
+            is_given = overlapped.start([operation for queued in handed for operation in queued.write.operations])
+        except BaseException:  # a broken invariant: the node has to stop, and will not see these written
+            self._finished.set()
+            raise
+        self._given = handed if is_given else []
+        return is_given
+
+    def _given_back(self) -> None:
+        overlapped = self._store.overlapped
+        assert overlapped is not None
+        given = self._given
+        try:
+            overlapped.finish()
+        except Unavailable:
+            self._given = []
+            self._hand_to_thread(given)
+        else:
+            tokens = [queued.write.token for queued in given]
+            self.unwritten_bytes -= sum([queued.size_bytes for queued in given])
+            self.freeing_bytes -= sum([queued.size_bytes for queued in given if queued.write.freeing])
+            self._durable(tokens)
+            overlapped.show()
+            self._given = []
+            self._completed(tokens)
+        if self._is_awaited:
+            self._hand_over()
+
+    # -- rest --------------------------------------------------------------------------------------------
+
+    def _rest(self) -> None:
+        """Something has become durable: if nothing more comes, it is sealed."""
+        self._is_sealed = False
+        self._rested_from = self._loop.time()
+        if self._sealing is None:
+            self._sealing = self._loop.call_later(self._settings.seal_after_s, self._seal_if_resting)
+
+    def _seal_if_resting(self) -> None:
+        left_s = self._rested_from + self._settings.seal_after_s - self._loop.time()
+        if left_s > 0 or self._given or self._in_thread:
+            self._sealing = self._loop.call_later(max(left_s, self._settings.seal_after_s / 2), self._seal_if_resting)
+            return
+        self._sealing = None
+        self._is_sealed = True
+        self._hand_to_thread([])
+
+    def _sealed(self) -> None:
+        self._in_thread -= 1
 
     def read(self, read: Read) -> BatchesRead | None:
         """The answer at once if memory has it and it is somebody's turn; otherwise it comes through the callback."""
@@ -163,18 +250,30 @@ class Disk:
         if self.unwritten_bytes:
             await self._finished.wait()
         self._is_closed = True
+        if self._sealing is not None:
+            self._sealing.cancel()
+        if self._descriptor is not None:
+            self._loop.remove_reader(self._descriptor)
+        if not self._is_sealed:
+            self._writes.put([])
         self._writes.put(None)
         self._reads.put(None)
         await self._threads.joined()
         return self.unwritten_bytes == 0
 
-    def _completed(self, tokens: list[int], size_bytes: int, freeing_bytes: int) -> None:
-        self.unwritten_bytes -= size_bytes
-        self.freeing_bytes -= freeing_bytes
+    def _completed(self, tokens: list[int]) -> None:
+        self._rest()
         self._written(tokens)
         if self._stopping and not self.unwritten_bytes:
             self._is_closed = True
             self._finished.set()
+
+    def _completed_in_thread(self, tokens: list[int], size_bytes: int, freeing_bytes: int) -> None:
+        self._in_thread -= len(tokens)
+        self.unwritten_bytes -= size_bytes
+        self.freeing_bytes -= freeing_bytes
+        self._durable(tokens)
+        self._completed(tokens)
 
     def _broke(self, error: BaseException) -> None:
         self._finished.set()
@@ -185,18 +284,12 @@ class Disk:
     def _write_loop(self) -> None:
         waiting: deque[_Queued] = deque()
         blocked = False
-        sealed = True
         while True:
             if blocked:
                 is_last = self._take(waiting, 0.0 if self._stopping else self._settings.retry_after_s)
-            elif waiting:
-                is_last = self._take(waiting, 0.0)
             else:
-                is_last = self._take(waiting, None if sealed else self._settings.seal_after_s)
+                is_last = self._take(waiting, 0.0 if waiting else None)
             if not waiting:
-                if not sealed:
-                    self._seal()
-                    sealed = True
                 if blocked and self._has_room():
                     blocked = False
                     self._threads.call(self._blocked, "")
@@ -205,7 +298,6 @@ class Disk:
                 continue
             try:
                 self._commit_waiting(waiting)
-                sealed = False
                 if blocked:
                     blocked = False
                     self._threads.call(self._blocked, "")
@@ -214,7 +306,6 @@ class Disk:
                     blocked = True
                     self._threads.call(self._blocked, str(error))
                 self._commit_freeing(waiting)
-                sealed = False
                 if self._stopping:
                     self._threads.call(self._finished.set)
                     return
@@ -225,7 +316,10 @@ class Disk:
         try:
             taken = self._writes.get(timeout_s != 0.0, timeout_s)
             while taken is not None:
-                waiting += taken
+                if taken:
+                    waiting += taken
+                else:
+                    self._seal()
                 taken = self._writes.get_nowait()
         except queue.Empty:
             return False
@@ -247,7 +341,7 @@ class Disk:
         self._store.commit(operations)
         for _ in tokens:
             waiting.popleft()
-        self._threads.call(self._completed, tokens, size_bytes, freeing_bytes)
+        self._threads.call(self._completed_in_thread, tokens, size_bytes, freeing_bytes)
 
     def _commit_freeing(self, waiting: deque[_Queued]) -> None:
         going = {write.token for write in overtaking(queued.write for queued in waiting)}
@@ -257,7 +351,7 @@ class Disk:
             except Unavailable:
                 return
             waiting.remove(queued)
-            self._threads.call(self._completed, [queued.write.token], queued.size_bytes, queued.size_bytes)
+            self._threads.call(self._completed_in_thread, [queued.write.token], queued.size_bytes, queued.size_bytes)
 
     def _has_room(self) -> bool:
         """All that waited has found room in the reserve, and who was told to wait sends nothing to be tried: so ask."""
@@ -267,10 +361,9 @@ class Disk:
         return False
 
     def _seal(self) -> None:
-        try:
+        with suppress(Unavailable):  # the next commit will meet the same trouble and tell
             self._store.seal()
-        except Unavailable:
-            return  # the next commit will meet the same trouble and tell
+        self._threads.call(self._sealed)
 
     def _read_loop(self) -> None:
         while (read := self._reads.get()) is not None:

@@ -8,10 +8,15 @@ from pathlib import Path
 
 import lmdb
 
+from angarium.store.overlapped import OverlappedWriter, overlapped_writer
+
 
 class DiskCalls:
-    def pwritev(self, fd: int, buffers: Sequence[bytes | bytearray], offset: int) -> int:
+    def pwritev(self, fd: int, buffers: Sequence[bytes | bytearray | memoryview], offset: int) -> int:
         return os.pwritev(fd, buffers, offset)
+
+    def overlapped_writer(self, paths: Sequence[Path]) -> OverlappedWriter | None:
+        return overlapped_writer(paths)
 
     def pread(self, fd: int, count: int, offset: int) -> bytes:
         return os.pread(fd, count, offset)

@@ -9,16 +9,18 @@
                                                        |
                                                     LMDB          <-- checkpoint, in its own thread
 
-A commit is one write and one fdatasync to the journal; only then its effects enter the active memtable, all at once.
+A commit is one write and one fdatasync to the journal; only then its effects enter the active memtable, all at once. A
+small one may be given to the kernel instead, and nobody waits for it (overlapped.py).
 When the active segment is full its memtable is frozen, the other segment is taken, and the checkpoint writes the frozen
 memtable to LMDB. If the active segment fills up before that is done, the commit waits: that is the back-pressure.
 Messages that are published, consumed and settled within one segment never reach LMDB.
 
 Files in DIR: lock, journal-<identity>-0.seg and -1.seg, data.mdb and lock.mdb (LMDB's), ballast.
 
-Threads and locks. The writer's thread owns the journal. The checkpoint's thread owns LMDB's write side and the ballast.
-`Layers.changed`, one lock, guards what is in memory; it is held for microseconds, so a read in memory never waits for
-a sync or a checkpoint. See interface.py for which calls belong to which thread.
+Threads and locks. The writer's thread owns the journal, or between `start` and `show` whoever calls them. The
+checkpoint's thread owns LMDB's write side and the ballast. `Layers.changed`, one lock, guards what is in memory; it is
+held for microseconds, so a read in memory never waits for a sync or a checkpoint. See interface.py for which calls
+belong to which thread.
 
 Refused writes. A full or failing disk makes `commit` raise `Unavailable` and changes nothing. Commits that free space
 pass `reserved=True`: they may also use the reserve of the journal.
@@ -39,6 +41,7 @@ from angarium.store.interface import (
     Damage,
     Damaged,
     Item,
+    Overlapped,
     RecoveryReport,
     StoreStatistics,
     ValueDamaged,
@@ -67,6 +70,7 @@ class DurableStore:
         self._settings = settings
         self._layers = Layers(tables)
         self._checkpoint = Checkpoint(self._layers, tables, ballast)
+        self._started: Sequence[Operation] = ()
         self._groups = 0
         self._groups_frozen = 0  # the same when the segment was last switched
         self._is_checkpoint_wanted = False
@@ -93,8 +97,8 @@ class DurableStore:
             segment_bytes = settings.segment_bytes or max(
                 segment_bytes_min, segment_bytes_for(disk.free_bytes(directory))
             )
-            identity, segments, created = prepare_segments(directory, segment_bytes, disk)
-            journal = Journal(identity, segments, disk)
+            segments = prepare_segments(directory, segment_bytes, disk)
+            journal = Journal(segments, disk)
             undo.callback(journal.release)
             tables = Tables(directory, settings, disk)
             undo.callback(tables.close)
@@ -103,7 +107,8 @@ class DurableStore:
                 sync_directory(disk, directory.parent)
             found = journal.recover(tables.applied())
             if existed:
-                found.damages += [Damage(None, None, f"{name}: missing, with whatever it held") for name in created]
+                missing = [f"{name}: missing, with whatever it held" for name in segments.created]
+                found.damages += [Damage(None, None, reason) for reason in missing]
             ballast_bytes = settings.ballast_bytes
             if ballast_bytes is None:
                 ballast_bytes = ballast_bytes_for(journal.segment_bytes)
@@ -160,10 +165,41 @@ class DurableStore:
             self._write_failure = str(error)
             raise
         self._write_failure = None
-        self._layers.apply(operations)
-        self._groups += 1
+        self._show(operations)
         if self._checkpoint.failure is not None and time.monotonic() >= self._retry_at:
             self.retry()
+
+    def _show(self, operations: Sequence[Operation]) -> None:
+        self._layers.apply(operations)
+        self._groups += 1
+
+    @property
+    def overlapped(self) -> Overlapped | None:
+        return None if self._journal.overlapped is None else self
+
+    @property
+    def descriptor(self) -> int:
+        assert self._journal.overlapped is not None
+        return self._journal.overlapped.descriptor
+
+    def start(self, operations: Sequence[Operation]) -> bool:
+        self._refuse_if_closed()
+        if not operations or self._is_checkpoint_wanted or self.blocked_reason is not None:
+            return False
+        group = self._journal.encode(operations)
+        if not self._journal.fits(group, reserved=False):
+            return False
+        self._journal.applied = self._checkpoint.applied
+        if not self._journal.start(group):
+            return False
+        self._started = operations
+        return True
+
+    def finish(self) -> None:
+        self._journal.finish()
+
+    def show(self) -> None:
+        self._show(self._started)
 
     def seal(self) -> None:
         """The driver calls this when no commit came for some 50 ms: from then on a flipped bit in the last group is

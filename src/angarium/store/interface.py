@@ -3,9 +3,9 @@
 Two disks exist: `DurableStore` (journal and LMDB) and `MemoryStore` (the simulator's). One conformance suite,
 tests/store/test_conformance.py, holds both to this page.
 
-Threads. `commit`, `seal`, `retry` and `close` belong to one writer thread. Every read may come from any thread, at any
-time. `peek_memory` never touches a disk, so the event loop may call it; `get`, `scan` and `first_at_or_after` may have
-to wait for one.
+Threads. `commit`, `seal`, `retry` and `close` belong to one writer thread; `Overlapped` says what may stand in for
+`commit`. Every read may come from any thread, at any time. `peek_memory` never touches a disk, so the event loop may
+call it; `get`, `scan` and `first_at_or_after` may have to wait for one.
 
 Visibility. A group becomes visible as a whole, and only once it is durable.
 """
@@ -78,6 +78,25 @@ class StoreStatistics:
     damages: int = 0  # found by recovery and by reads since open
 
 
+class Overlapped(Protocol):
+    """Small commits that nobody waits for, one at a time, in place of `Store.commit`: they may be called from the event
+    loop, and no other commit, `seal` or `close` may come in between.
+
+        start --descriptor is readable--> finish --> show
+    """
+
+    @property
+    def descriptor(self) -> int: ...
+
+    def start(self, operations: Sequence[Operation]) -> bool:
+        """False: not this one (it is empty, too large, there is no room, …), it has to be committed."""
+
+    def finish(self) -> None:
+        """It is durable, and not visible yet. `Unavailable`: it is not, and has to be committed."""
+
+    def show(self) -> None: ...
+
+
 class Store(Protocol):
     recovery: RecoveryReport
 
@@ -95,6 +114,10 @@ class Store(Protocol):
 
     def commit(self, operations: Sequence[Operation], *, reserved: bool = False) -> None:
         """Blocks until durable. `Unavailable`: nothing changed, the same group may be committed again later."""
+
+    @property
+    def overlapped(self) -> Overlapped | None:
+        """None: it has no such commits, or no longer."""
 
     def get(self, table: Table, key: bytes) -> bytes | None: ...
 

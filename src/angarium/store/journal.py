@@ -9,6 +9,8 @@ from its earlier life is told apart by sequence (recovery.py).
 
 A segment is taken again only after everything in it is durable in LMDB; the caller (`DurableStore`) sees to that.
 
+A small group may also be written by nobody (overlapped.py): `start` gives it to the kernel, `finish` tells how it went.
+
 When a call fails:
   write      The pages were never asked to be durable. The same place is written again.
   fdatasync  Linux may mark the failed pages clean: a second fdatasync would report success for data that never reached
@@ -17,9 +19,11 @@ When a call fails:
              does not count, should it have reached the disk after all.
 
 The *reserve*, the last eighth of each segment, is only for commits that free space. The very last page is only for a
-seal. All methods but `used_bytes` belong to the writer thread.
+seal. All methods but `used_bytes` belong to one thread at a time: the writer's, or between `start` and `finish` whoever
+called that.
 """
 import errno
+import mmap
 import os
 import secrets
 from collections.abc import Sequence
@@ -31,12 +35,14 @@ from angarium.core.errors import LocalProtocolError, StorageCorrupt, Unavailable
 from angarium.core.storage import Operation
 from angarium.store.disk import DiskCalls, sync_directory
 from angarium.store.groups import HEAD_BYTES, Body, Head, encode, paged, seed
+from angarium.store.overlapped import BUFFER_BYTES, NotBegun, OverlappedWriter
 from angarium.store.recovery import Recovered, read_segment, recover
 from angarium.store.settings import MIB, PAGE_BYTES, SEGMENT_BYTES_MIN
 
 SEGMENT_COUNT = 2  # one that is written, one that is being checkpointed or free
 RESERVE_SHARE = 8  # the reserve is this part of a segment
 BUFFERS_MAX = 1024  # IOV_MAX
+REFUSALS_MAX = 4  # little groups that the kernel did not begin, one after the other, before cached pages go
 
 
 class Segment(NamedTuple):
@@ -51,10 +57,15 @@ class Group(NamedTuple):
     stamp: int
 
 
-def prepare_segments(directory: Path, segment_bytes: int, disk: DiskCalls) -> tuple[int, list[Segment], list[str]]:
-    """Opens the journal of `directory`, creating what is missing.
+class Segments(NamedTuple):
+    identity: int
+    files: list[Segment]
+    created: list[str]  # names of those that were missing
+    overlapped: OverlappedWriter | None  # on the same files; None: not here
 
-    Returns its identity, its segments, and the names of those that had to be created."""
+
+def prepare_segments(directory: Path, segment_bytes: int, disk: DiskCalls) -> Segments:
+    """Opens the journal of `directory`, creating what is missing."""
     for unfinished in directory.glob("journal-*.new"):
         unfinished.unlink()
     names = sorted(path.name for path in directory.glob("journal-*.seg"))
@@ -64,9 +75,9 @@ def prepare_segments(directory: Path, segment_bytes: int, disk: DiskCalls) -> tu
     identity = int(identities.pop(), 16) if identities else secrets.randbits(64)
     segments: list[Segment] = []
     created: list[str] = []
+    paths = [directory / f"journal-{identity:016x}-{index}.seg" for index in range(SEGMENT_COUNT)]
     try:
-        for index in range(SEGMENT_COUNT):
-            path = directory / f"journal-{identity:016x}-{index}.seg"
+        for path in paths:
             if not path.exists():
                 _create_segment(path, segment_bytes, disk)
                 created.append(path.name)
@@ -83,7 +94,7 @@ def prepare_segments(directory: Path, segment_bytes: int, disk: DiskCalls) -> tu
                 f"{directory}: cannot prepare a journal segment of {segment_bytes:,} bytes: {error.strerror}"
             ) from error
         raise
-    return identity, segments, created
+    return Segments(identity, segments, created, disk.overlapped_writer(paths))
 
 
 def _create_segment(path: Path, segment_bytes: int, disk: DiskCalls) -> None:
@@ -110,10 +121,15 @@ def _ordinary_bytes(segment: Segment) -> int:
 
 
 class Journal:
-    def __init__(self, identity: int, segments: list[Segment], disk: DiskCalls) -> None:
-        self._identity = identity
-        self._segments = segments
-        self._ordinary_bytes = [_ordinary_bytes(segment) for segment in segments]  # without the reserve
+    def __init__(self, segments: Segments, disk: DiskCalls) -> None:
+        self._identity = segments.identity
+        self._segments = segments.files
+        self._overlapped = segments.overlapped
+        self._overlaps = segments.overlapped is not None
+        self._started: Body | None = None
+        self._refusals = 0  # of `start`, by the kernel, since the last that was large
+        self._seal_page = mmap.mmap(-1, PAGE_BYTES)  # aligned, as direct I/O wants it
+        self._ordinary_bytes = [_ordinary_bytes(segment) for segment in segments.files]  # without the reserve
         self.group_bytes_max = min(self._ordinary_bytes) - 2 * HEAD_BYTES
         self._disk = disk
         self._life = secrets.randbits(64)
@@ -137,7 +153,14 @@ class Journal:
                 self._disk.fdatasync(fd)
             except OSError as error:
                 raise Unavailable(f"journal: cannot make the last group durable: {error.strerror}") from error
+        self._forget_cached()
         return found
+
+    def _forget_cached(self) -> None:
+        """Of the active segment, so that `start` finds nothing in its way."""
+        self._refusals = 0
+        if self.overlapped is not None:
+            self.overlapped.forget_cached(self._active)
 
     @property
     def segment_bytes(self) -> int:
@@ -175,6 +198,10 @@ class Journal:
     def write(self, group: Group) -> None:
         """Returns when the group is durable. `Unavailable`: it does not count, and may be written again."""
         body, fd = group.body, self._segments[self._active].fd
+        if body.group_bytes > BUFFER_BYTES:  # it would be slower without those pages
+            self._refusals = 0
+        elif self._refusals >= REFUSALS_MAX:
+            self._forget_cached()
         buffers = body.finish(self._head(group.stamp, body.body_bytes, body.operation_count))
         self._sealed = False
         try:
@@ -191,6 +218,49 @@ class Journal:
         self._place += body.group_bytes
         self.sequence_next += 1
 
+    @property
+    def overlapped(self) -> OverlappedWriter | None:
+        """None: only `write` can."""
+        return self._overlapped if self._overlaps else None
+
+    def start(self, group: Group) -> bool:
+        """Begins to write a group, and does not wait for it: `finish` says how it went, once the descriptor is
+        readable. False: this group, or any, has to be written by `write`."""
+        writer, body = self.overlapped, group.body
+        if writer is None or body.group_bytes > BUFFER_BYTES:
+            return False
+        at = 0
+        for part in body.finish(self._head(group.stamp, body.body_bytes, body.operation_count)):
+            writer.buffer[at : at + len(part)] = part
+            at += len(part)
+        try:
+            writer.start(self._active, at, self._place)
+        except OSError:
+            self._overlaps = False  # its file system cannot do it, whatever it said when the file was opened
+            return False
+        self._started = body
+        self._sealed = False
+        return True
+
+    def finish(self) -> None:
+        """Like the end of `write`, but for the seal: that would have to be waited for."""
+        body, writer = self._started, self._overlapped
+        assert body is not None
+        assert writer is not None
+        self._started = None
+        try:
+            durable_bytes = writer.finish()
+            if durable_bytes < body.group_bytes:
+                raise OSError(errno.EIO, f"the device took {durable_bytes:,} of {body.group_bytes:,} bytes")
+        except NotBegun as error:
+            self._refusals += 1  # pages of an earlier life that are cached may be why
+            raise Unavailable(f"journal: the kernel would have had to wait: {error.strerror}") from error
+        except OSError as error:
+            self._place += body.group_bytes
+            raise Unavailable(f"journal: cannot make a group durable: {error.strerror}") from error
+        self._place += body.group_bytes
+        self.sequence_next += 1
+
     def seal(self) -> None:
         """Says, where the next group will go, that every group so far was confirmed. A process crash cannot undo it."""
         if self._sealed:
@@ -199,7 +269,11 @@ class Journal:
         self._stamp_next += 1
         page = Body([bytearray(HEAD_BYTES)], 0, 0).finish(head)
         try:
-            self._write_all(self._segments[self._active].fd, page, self._place)
+            if self.overlapped is None:
+                self._write_all(self._segments[self._active].fd, page, self._place)
+            else:  # a page in the system's cache would be in the way of the next `start`
+                self._seal_page[:] = b"".join(page)
+                self._write_all(self.overlapped.files[self._active], [memoryview(self._seal_page)], self._place)
         except OSError as error:
             raise Unavailable(f"journal: cannot write a seal: {error.strerror}") from error
         self._sealed = True
@@ -211,6 +285,8 @@ class Journal:
         self.release()
 
     def release(self) -> None:
+        if self._overlapped is not None:
+            self._overlapped.close()
         for segment in self._segments:
             os.close(segment.fd)
 
@@ -223,7 +299,7 @@ class Journal:
             self._identity, self._life, stamp, self.sequence_next, self.applied, body_bytes, operation_count
         )
 
-    def _write_all(self, fd: int, buffers: list[bytes | bytearray], offset: int) -> None:
+    def _write_all(self, fd: int, buffers: Sequence[bytes | bytearray | memoryview], offset: int) -> None:
         while buffers:
             batch, buffers = buffers[:BUFFERS_MAX], buffers[BUFFERS_MAX:]
             batch_bytes = sum(map(len, batch))

@@ -33,6 +33,7 @@ from angarium.store.memtable import Layer, Memtable, merged
 class MemoryStore:
     def __init__(self, *, checkpoint_groups: int = 64, group_bytes_max: int = 28 << 20) -> None:
         self.recovery = RecoveryReport()
+        self.overlapped = None
         self.full_reason: str | None = None
         self._checkpoint_groups = checkpoint_groups
         self._group_bytes_max = group_bytes_max

@@ -30,6 +30,7 @@ from angarium.core.destination.events import (
 )
 from angarium.core.destination.log import lane_of
 from angarium.core.destination.message_manager import MessageManager
+from angarium.core.destination.noting import NOTE_AFTER_S
 from angarium.core.destination.overtaking import overtaking
 from angarium.core.ids import GLOBAL_ID_BYTES
 from angarium.core.moving.moves import FRAMES as MOVE_FRAMES
@@ -215,6 +216,10 @@ class World:
             following = self.manager.deadline()
             assert following is None or following > self.now, "a Tick left its own deadline behind"
         self.now = until
+
+    def rest(self) -> None:
+        """Until it is noted what was delivered."""
+        self.advance(2 * NOTE_AFTER_S)
 
     @property
     def wall_ms(self) -> int:

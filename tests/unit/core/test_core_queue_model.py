@@ -183,6 +183,7 @@ class QueueAgainstList(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
+        self.world.rest()
         for message in self.messages:
             # Whether it was delivered, or passed over by all, is not stored; nor more than the first time.
             message.is_vague = True

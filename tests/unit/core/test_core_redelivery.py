@@ -58,9 +58,19 @@ def test_what_was_out_when_the_broker_crashed_is_marked_as_redelivered() -> None
     world = World()
     queue = world.queue_with(2)
     world.consumer(queue, credit=1)
+    world.rest()
     world = world.restarted()
     world.advance(10)
     assert counts(world.consumer(queue)) == [1, 0]
+
+
+def test_what_is_settled_at_once_is_noted_by_that() -> None:
+    world = World()
+    consumer = world.consumer(world.queue_with(1))
+    consumer.settle((0, 1))
+    world.auto = False
+    world.rest()
+    assert not world.disk.waiting, "nothing is left to be noted"
 
 
 def test_what_was_delivered_while_an_earlier_delivery_was_noted_is_marked_too() -> None:
@@ -69,6 +79,7 @@ def test_what_was_delivered_while_an_earlier_delivery_was_noted_is_marked_too() 
     consumer = world.consumer(queue)
     world.producer(queue).publish(b"low", b"high", columns=columns(priorities=[1, 8]))
     assert counts(consumer) == [0, 0]
+    world.rest()
     world = world.restarted()
     world.advance(10)
     assert counts(world.consumer(queue)) == [1, 1]
@@ -173,6 +184,7 @@ def test_what_was_recovered_before_a_restart_stays_with_whoever_got_it_then() ->
 def test_what_its_consumer_still_has_after_a_restart_counts_as_delivered_once(restarts: int) -> None:
     world = World()
     consumer = world.consumer(world.queue_with(2), credit=10)
+    world.rest()
     for _ in range(restarts):
         world = world.restarted()
     consumer.resume([(0, 1)], credit=None, world=world)

@@ -105,6 +105,7 @@ def test_a_session_closed_for_good_gives_everything_back_at_once() -> None:
     other = world.consumer(destination)
     world.end(consumer.session, closed=True)
     assert other.positions == [0, 1, 2]
+    world.rest()
     assert world.manager.deadline() is None
     keys = [key[8:24] for key in world.disk.tables[Table.ATTACHED]]
     assert keys == [other.session]
@@ -118,6 +119,7 @@ def test_a_session_that_closes_after_coming_back_gives_up_what_it_did_not_take_u
     world.end(first.session, closed=False)
     first.resume([(0, 1)])  # the second consumer is not taken up
     world.end(first.session, closed=True)
+    world.rest()
     assert world.manager.deadline() is None
     assert world.consumer(destination).positions == [0, 1]
 

@@ -41,7 +41,9 @@ def test_without_options_nothing_is_retained() -> None:
     world = World()
     queue = world.queue_with(3)
     world.consumer(queue).settle((0, 3))
-    assert stored(world) == [] and world.manager.deadline() is None
+    assert stored(world) == []
+    world.rest()
+    assert world.manager.deadline() is None
     assert not world.disk.tables[Table.BATCH]
 
 
@@ -192,7 +194,9 @@ def test_options_may_change_while_it_runs() -> None:
     assert stored(world) == [0, 1]
     assert not world.request("destination.alter", name="q", retain_messages=0).code
     world.advance(LOOK_S)
-    assert stored(world) == [] and world.manager.deadline() is None
+    assert stored(world) == []
+    world.rest()
+    assert world.manager.deadline() is None
 
 
 def test_removed_ones_are_forgotten() -> None:

@@ -153,6 +153,7 @@ def test_a_subscription_that_has_gone_costs_nothing(ending: str) -> None:
     assert described["subscriptions"] == []
     assert described["messages"] == described["in_flight"] == described["consumers"] == 0
     assert list(world.destination(destination).subscriptions) == []
+    world.rest()
     assert world.manager.deadline() is None
 
 

@@ -75,6 +75,7 @@ def test_nothing_is_traced_unless_asked_for() -> None:
     world = World()
     queue = world.queue_with(3)
     world.consumer(queue).settle((0, 3))
+    world.rest()
     assert world.manager.find("_TRACE.0") is None and world.manager.deadline() is None
     reply = world.request("trace.describe", name=next(iter(world.manager.destinations.values())).record.name)
     assert reply.code == "not-traced"

@@ -280,14 +280,14 @@ class ConnectionMachine:
 
     def _next_deadline(self) -> float | None:
         match self.state:
+            case State.READY:  # the commonest comes first
+                due = min(self._sent_at + self._heartbeat_s, self._silent_until)
             case State.NEW | State.ENDED:
                 return None
             case State.WAITING:
                 due = self._attempt_at
             case State.CONNECTING | State.GREETING:
                 due = self._attempt_until
-            case State.READY:
-                due = min(self._sent_at + self._heartbeat_s, self._silent_until)
         if self._give_up_at is not None and self._give_up_at < due:
             due = self._give_up_at
         for session in self._sessions.values():

@@ -284,23 +284,27 @@ class ConsumerWindow:
         self._received += batch.count
         if self._recalled is not None:  # they go back with the recovery
             return
-        asked = frame.ranges or [(low, high)]
-        fresh = [part for whole in asked for gap in self.held.gaps(*whole) for part in self._owed.gaps(*gap)]
-        self._answer_releases(fresh)
-        for outcome in GIVEN_BACK:
-            fresh = [part for gap in fresh for part in self._gathered[outcome].gaps(*gap)]
+        lane, asked = low >> LANE_BITS, frame.ranges or [(low, high)]
+        fresh = asked if low >= self._next_positions.get(lane, 0) else self._fresh(asked)
         if self.is_closing:  # nobody will see them
             for a, b in fresh:
                 self._gathered[Outcome.RETURN].add(a, b)
             self.flush(outlet)
             return
-        lane, end = low >> LANE_BITS, asked[-1][1]
-        self._next_positions[lane] = max(end, self._next_positions.get(lane, 0))
+        self._next_positions[lane] = max(asked[-1][1], self._next_positions.get(lane, 0))
         for a, b in fresh:
             self.held.add(a, b)
         self._tell_arrived(frame, batch, fresh, outlet)
         if fresh != asked:
             self._on_duplicates(asked, fresh, outlet)
+
+    def _fresh(self, asked: list[Range]) -> list[Range]:
+        """What of it is neither held nor settled here. Beyond what was ever received, all is."""
+        fresh = [part for whole in asked for gap in self.held.gaps(*whole) for part in self._owed.gaps(*gap)]
+        self._answer_releases(fresh)
+        for outcome in GIVEN_BACK:
+            fresh = [part for gap in fresh for part in self._gathered[outcome].gaps(*gap)]
+        return fresh
 
     def _tell_arrived(self, frame: frames.Deliver, batch: Batch, fresh: list[Range], outlet: Outlet) -> None:
         low = frame.position

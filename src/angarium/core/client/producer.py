@@ -257,7 +257,7 @@ class ProducerWindow:
         cost = count = 0
         kept: list[InFlight] = []
         for item in self._in_flight:
-            if self._refused.gaps(max(item.first, self.confirmed + 1), item.last + 1):
+            if item.last > self.confirmed and self._refused.gaps(max(item.first, self.confirmed + 1), item.last + 1):
                 kept.append(item)
                 continue
             self._unconfirmed.total -= len(item.batch)

@@ -155,7 +155,7 @@ class Destination:
         if pending.settled is not None:
             commands += self.consuming.settled(*pending.settled, pending.lost)
         if pending.noted is not None:
-            commands += self.dispatch.noted(pending.noted)
+            self.dispatch.noted(pending.noted)
         if pending.held_ms is not None:
             self.publishing.delays.held(pending.held_ms)
         if pending.moved:

@@ -18,6 +18,7 @@ from angarium.core.destination.events import Command, DestinationSettings, ToSes
 from angarium.core.destination.making_room import RoomMaker
 from angarium.core.destination.names import Known
 from angarium.core.destination.node_limits import NodeLimits
+from angarium.core.destination.noting import Noting
 from angarium.core.destination.pending import (
     TAKEN_OUT,
     PendingAdministration,
@@ -70,6 +71,7 @@ class Destinations:
         self._temporaries = Temporaries(settings)
         self._directory = Directory(self.destinations, settings)
         self._sweeper = Sweeper(self.destinations)
+        self._noting = Noting(self.destinations)
         self.tracer = Tracer(self, number)
         self.retainer = Retainer(self.destinations)
 
@@ -103,6 +105,7 @@ class Destinations:
         state.bury = self._dead_message_queue.bury
         destination = Destination(state)
         state.note_expiring = lambda: self._sweeper.note(destination, self.now)
+        state.note_later = lambda subscription: self._noting.note(identity, subscription, self.now)
         self._blocking.apply(destination)
         self.destinations[identity] = self._by_name[record.name] = destination
         return destination

@@ -219,7 +219,7 @@ class Dispatch:
             return [state.write(operations, PendingWrite(), freeing=True, patient=True)] if operations else []
         if result.delivered and subscription.durable:
             subscription.is_noted = False
-            return [] if subscription.noting else self._note(subscription)
+            self._note_later(subscription)
         return []
 
     def expire(self, pieces: list[Piece], looked: Range, *, now: float) -> list[Command]:
@@ -241,18 +241,24 @@ class Dispatch:
                 commands += self._saved(subscription, result, now)
         return commands
 
-    def _note(self, subscription: Subscription) -> list[Command]:
-        """So that after a crash what was delivered is marked as redelivered. Nobody waits for it, and one such write at
-        a time is enough: it rides along with the next publish."""
-        subscription.noting = subscription.is_noted = True
+    def _note_later(self, subscription: Subscription) -> None:
+        if not subscription.noting:
+            subscription.noting = True
+            self._state.note_later(subscription)
+
+    def note(self, subscription: Subscription) -> list[Command]:
+        """Its moment has come. One such write at a time is enough, and it rides along with the next publish."""
+        if subscription.is_noted:  # by what was settled since
+            subscription.noting = False
+            return []
         operations = self._state.saved(subscription)
         return [self._state.write(operations, PendingWrite(noted=subscription), freeing=True, patient=True)]
 
-    def noted(self, subscription: Subscription) -> list[Command]:
+    def noted(self, subscription: Subscription) -> None:
         """That write is done. What was delivered since has to be noted too, or it never is on a quiet destination."""
         subscription.noting = False
-        known = self._state.subscriptions.get(subscription.name) is subscription
-        return [] if subscription.is_noted or not known else self._note(subscription)
+        if not subscription.is_noted and self._state.subscriptions.get(subscription.name) is subscription:
+            self._note_later(subscription)
 
     # -- the dead ----------------------------------------------------------------------------------
 

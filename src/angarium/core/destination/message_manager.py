@@ -117,6 +117,7 @@ class MessageManager(Destinations):
         deadlines = [self.streams.deadline(), self._temporaries.deadline(), self._directory.deadline()]
         deadlines += [self._sweeper.deadline(), self.transactions.deadline(), self.retainer.deadline()]
         deadlines += [self.tracer.deadline(), self.moves.deadline(), self.readings.deadline()]
+        deadlines.append(self._noting.deadline())
         deadlines += [destination.deadline() for destination in self._timed.values()]
         return min([deadline for deadline in deadlines if deadline is not None], default=None)
 
@@ -195,6 +196,7 @@ class MessageManager(Destinations):
                     self._note_deadline(destination)
                 commands += self._directory.tick(now) + self._sweeper.tick(now) + self.transactions.tick(now)
                 commands += self.retainer.tick(now) + self.tracer.tick(now) + self.moves.tick(now)
+                commands += self._noting.tick(now)
                 commands += self._remove_temporaries(self._temporaries.due(now))
                 return commands + [each for read in self.readings.tick(now) for each in self._handle(read, now)]
         return self._file_event(event)

@@ -53,6 +53,7 @@ class DestinationState:
         self.bury: Bury | None = None
         self.trace: DestinationTrace | None = None  # what becomes of its messages is noted
         self.note_expiring: Callable[[], None] = lambda: None  # something that expires is in the log
+        self.note_later: Callable[[Subscription], None] = lambda _: None  # how far it has delivered
         self.read_token = read_token
         self.write_token = write_token
         self.streams = streams
@@ -151,6 +152,7 @@ class DestinationState:
         """Its record, the pages that have changed, and the traces of that: all of it is to be written, in one write."""
         key = self.subscription_key(subscription)
         put = Put(Table.SUBSCRIPTION, key, recorded(subscription))
+        subscription.is_noted = True
         traced = [] if self.trace is None else self.trace.flush(freeing=freeing)
         return [put, *changed_pages(subscription, self.identity), *traced]
 

@@ -47,8 +47,8 @@ class Subscription(Positions):
         self.is_described = not selector  # its selector is stored
         self.dropped = 0  # messages that it lost because it was too far behind
         self.unselected = 0  # messages that it looked at since it came, or the start, and did not accept
-        self.noting = False  # a write that notes `delivered` is under way ...
-        self.is_noted = True  # ... and it notes all that was delivered so far
+        self.noting = False  # how far it has delivered will be noted, or is being noted
+        self.is_noted = True  # the last record that was asked for has all that was delivered
         self.consumers: dict[ConsumerKey, Consumer] = {}
         self.locks = Locks()
         self.reading = False
