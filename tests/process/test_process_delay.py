@@ -15,6 +15,7 @@ from tests.process.process_delay import Delay
 
 _PLANTED_S = 0.3
 _TRIES = 20
+_BODY = bytes(100_000)  # more than the loop gives to the kernel itself: the thread has to write it
 _PLANTS = {  # module, class, function that sleeps first
     "loop": ("angarium.runtime.disk", "Disk", "write"),
     "writer": ("angarium.store.durable", "DurableStore", "commit"),
@@ -55,7 +56,7 @@ def test_a_delay_of_the_broker_is_seen_however_busy_its_other_threads_are(tmp_pa
             await session.send("q", b"it is there")
             while len(taken) < _TRIES and max(taken, default=0.0) <= 0.9 * _PLANTED_S:
                 delay = Delay(broker.pid)
-                await asyncio.wait_for(session.send("q", b"x"), WAIT_S)
+                await asyncio.wait_for(session.send("q", _BODY), WAIT_S)
                 taken.append(delay.seconds())
         return taken
 

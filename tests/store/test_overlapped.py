@@ -10,10 +10,11 @@ import pytest
 
 from angarium.core.errors import Unavailable
 from angarium.core.storage import Operation, Put, Table, key_of, position_key
+from angarium.store import journal
 from angarium.store.durable import DurableStore
 from angarium.store.groups import HEAD_BYTES
-from angarium.store.interface import OPERATION_BYTES
-from angarium.store.journal import REFUSALS_MAX
+from angarium.store.interface import OPERATION_BYTES, NotOver
+from angarium.store.journal import PAUSE_REFUSALS, REFUSALS_MAX
 from angarium.store.overlapped import BUFFER_BYTES
 from angarium.store.settings import PAGE_BYTES, StoreSettings
 from tests.store.disks import SMALL, FaultyDisk, crash, give, start
@@ -168,6 +169,7 @@ def test_a_full_segment_is_left_to_a_commit(path: Path) -> None:
     number = lap = refused = 0
     while lap < 6:
         number += 1
+        store._wait_for_checkpoint()  # nothing is begun before
         if not start(store, put(number)):
             assert store._journal.used_bytes == store.group_bytes_max + 2 * HEAD_BYTES, "the reserve is left alone"
             store.commit(put(number))
@@ -225,6 +227,7 @@ def test_nothing_is_begun_before_a_checkpoint_that_is_wanted(path: Path) -> None
     assert not store.start(put(2))
     store.commit(put(2))
     assert store._journal.used_bytes == PAGE_BYTES, "the other segment was taken"
+    store._wait_for_checkpoint()
     for number in range(3, 4 + REFUSALS_MAX):  # its pages are in the way, from when it was made
         give_or_commit(store, put(number))
     give_surely(store, put(4 + REFUSALS_MAX))
@@ -363,6 +366,7 @@ def test_pages_that_the_system_keeps_are_in_the_way_a_few_times(path: Path) -> N
         if store._journal.used_bytes < place:
             lap += 1
         place = store._journal.used_bytes
+        store._wait_for_checkpoint()  # nothing is begun before
         is_begun = give(store, put(number))
         if not is_begun:
             store.commit(put(number))
@@ -431,11 +435,74 @@ def test_pages_stay_cached_while_groups_are_large(path: Path) -> None:
     assert store._journal.overlapped is not None
     store._journal.overlapped.forget_cached = forgotten.append  # type: ignore[method-assign, assignment]
     for number in range(1, 4 * REFUSALS_MAX):
-        store._journal._refusals += 1
-        store.commit(put(number, BUFFER_BYTES + 1 if number % REFUSALS_MAX == 0 else 10))
+        store._journal._is_cached = True
+        store.commit(put(number, BUFFER_BYTES + 1))
     assert not forgotten
-    store.commit(put(100))
-    store._journal._refusals = REFUSALS_MAX
+    store._journal._is_cached = True
     store.commit(put(101))
-    assert forgotten == [0]
+    assert len(forgotten) == 1
+    store.close()
+
+
+# -- a kernel that is slow to begin, or never does -------------------------------------------------------------------
+
+
+def test_a_quiet_descriptor_says_that_it_is_not_over(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken for a failure, the place would be written again while the kernel still writes it; taken for the end, the
+    next group would be called durable by the end of this one."""
+    store = DurableStore.open(path, ROOMY)
+    writer = store._journal.overlapped
+    assert writer is not None
+    with pytest.raises(NotOver):
+        writer.finish()
+    assert start(store, put(1))
+    with monkeypatch.context() as early:
+        early.setattr(os, "eventfd_read", _blocking)
+        for _ in range(3):
+            with pytest.raises(NotOver):
+                store.finish()
+    store.finish()
+    store.show()
+    give_surely(store, put(2))
+    assert numbers(store) == [1, 2]
+    store.close()
+
+
+def _blocking(descriptor: int) -> int:
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+def test_a_kernel_that_kept_us_waiting_is_not_asked_for_a_while(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DurableStore.open(path, ROOMY)
+    with monkeypatch.context() as slow:
+        slow.setattr(journal, "START_S_MAX", -1.0)  # however soon it begins, it is too late
+        slow.setattr(journal, "PAUSE_GROUPS", 5)
+        give_or_commit(store, put(1))
+    for number in range(2, 7):
+        assert not store.start(put(number))
+        store.commit(put(number))
+    give_surely(store, put(7))
+    assert numbers(store) == list(range(1, 8))
+    store.close()
+
+
+def test_a_kernel_that_always_refuses_is_asked_less(path: Path) -> None:
+    disk = FaultyDisk(fail={"begin": -1})
+    store = DurableStore.open(path, ROOMY, disk)
+    for number in range(1, 400):
+        give_or_commit(store, put(number))
+    assert disk.calls["begin"] <= 2 * PAUSE_REFUSALS
+    assert numbers(store) == list(range(1, 400))
+    store.close()
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL])
+def test_a_file_system_that_says_so_at_the_end_is_asked_once(path: Path, code: int) -> None:
+    disk = FaultyDisk(fail={"finish": 1}, code=code)
+    store = DurableStore.open(path, ROOMY, disk)
+    give_or_commit(store, put(1))
+    assert store.overlapped is None
+    give_or_commit(store, put(2))
+    store = reopened(store, path)
+    assert numbers(store) == [1, 2]
     store.close()

@@ -68,6 +68,7 @@ class World:
             self.commit_waiting(group)
 
     def give(self, group: list[Operation]) -> bool:
+        self.store._wait_for_checkpoint()  # nothing is begun before it is done
         if not start(self.store, group):
             return False
         self.maybe_cut()

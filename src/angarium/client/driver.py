@@ -139,10 +139,15 @@ class Driver:
         """Feed the machine. Raises what the machine raises, for requests that break a rule."""
         commands = self._machine.handle(event, now=self.loop.time())
         for command in commands:
-            if type(command) is events.SendBytes:
+            if isinstance(command, events.SendBytes):
                 self._outgoing += command.buffers
+            elif isinstance(command, events.Connect):
+                self.link = Link(self)
+                self._attempt = self.loop.create_task(self._connect(self.link, command.host, command.port))
+            elif isinstance(command, events.CloseTransport):
+                self._close_link(command.abort)
             else:
-                self._perform(command)
+                self._audience.notify(command)
         if self._outgoing and not self._is_corked:
             self._write()
         deadline = self._machine.deadline()
@@ -197,16 +202,6 @@ class Driver:
                 await asyncio.wait([self._closing.lost], timeout=CLOSE_TIMEOUT_S)
 
     # -- commands --------------------------------------------------------------------------------
-
-    def _perform(self, command: Command) -> None:
-        match command:
-            case events.Connect(host=host, port=port):
-                self.link = Link(self)
-                self._attempt = self.loop.create_task(self._connect(self.link, host, port))
-            case events.CloseTransport(abort=abort):
-                self._close_link(abort)
-            case _:
-                self._audience.notify(command)
 
     def _write(self) -> None:
         outgoing, self._outgoing = self._outgoing, []

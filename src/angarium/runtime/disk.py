@@ -37,7 +37,7 @@ from angarium.core.errors import Unavailable
 from angarium.core.storage import Operation, Table, key_of, position_key
 from angarium.core.wire.batch import Batch
 from angarium.runtime.threads import LoopThreads
-from angarium.store.interface import Damaged, Item, Store, group_bytes
+from angarium.store.interface import Damaged, Item, NotOver, Overlapped, Store, group_bytes
 
 _Batch = StoredBatch | DamagedBatch
 _ASIDE_MAX = 1_000  # batches that are kept beside the log, of one read
@@ -168,19 +168,28 @@ class Disk:
         given = self._given
         try:
             overlapped.finish()
+        except NotOver:
+            return
         except Unavailable:
             self._given = []
             self._hand_to_thread(given)
         else:
-            tokens = [queued.write.token for queued in given]
-            self.unwritten_bytes -= sum([queued.size_bytes for queued in given])
-            self.freeing_bytes -= sum([queued.size_bytes for queued in given if queued.write.freeing])
-            self._durable(tokens)
-            overlapped.show()
-            self._given = []
-            self._completed(tokens)
+            self._show(overlapped, given)
         if self._is_awaited:
             self._hand_over()
+
+    def _show(self, overlapped: Overlapped, given: list[_Queued]) -> None:
+        tokens = [queued.write.token for queued in given]
+        self.unwritten_bytes -= sum([queued.size_bytes for queued in given])
+        self.freeing_bytes -= sum([queued.size_bytes for queued in given if queued.write.freeing])
+        try:
+            self._durable(tokens)
+            overlapped.show()
+        except BaseException:  # a broken invariant: the node has to stop, and what is not shown keeps all else away
+            self._finished.set()
+            raise
+        self._given = []
+        self._completed(tokens)
 
     # -- rest --------------------------------------------------------------------------------------------
 

@@ -186,6 +186,8 @@ class DurableStore:
         self._refuse_if_closed()
         if not operations or self._is_checkpoint_wanted or self.blocked_reason is not None:
             return False
+        if self._layers.frozen is not None:  # its checkpoint may fill the device's queue: the kernel would have to wait
+            return False
         group = self._journal.encode(operations)
         if not self._journal.fits(group, reserved=False):
             return False

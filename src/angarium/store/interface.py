@@ -78,6 +78,10 @@ class StoreStatistics:
     damages: int = 0  # found by recovery and by reads since open
 
 
+class NotOver(Exception):
+    """What was started is still being written."""
+
+
 class Overlapped(Protocol):
     """Small commits that nobody waits for, one at a time, in place of `Store.commit`: they may be called from the event
     loop, and no other commit, `seal` or `close` may come in between.
@@ -92,7 +96,8 @@ class Overlapped(Protocol):
         """False: not this one (it is empty, too large, there is no room, …), it has to be committed."""
 
     def finish(self) -> None:
-        """It is durable, and not visible yet. `Unavailable`: it is not, and has to be committed."""
+        """It is durable, and not visible yet. `Unavailable`: it is not, and has to be committed. `NotOver`: the
+        descriptor was not readable."""
 
     def show(self) -> None: ...
 

@@ -10,6 +10,7 @@ from its earlier life is told apart by sequence (recovery.py).
 A segment is taken again only after everything in it is durable in LMDB; the caller (`DurableStore`) sees to that.
 
 A small group may also be written by nobody (overlapped.py): `start` gives it to the kernel, `finish` tells how it went.
+It is not asked for a while once it has kept us waiting, or has refused too often.
 
 When a call fails:
   write      The pages were never asked to be durable. The same place is written again.
@@ -17,6 +18,8 @@ When a call fails:
              the disk. The place is given up for this life of the segment, the retry goes to pages behind it.
              Earlier groups are safe: groups share no page. A seal behind the given-up place says that the failed group
              does not count, should it have reached the disk after all.
+  finish     Refused: like a write. Failed, or short: like an fdatasync, without the seal, for which nobody may wait.
+             What is written next has the same sequence and a later stamp: that one counts.
 
 The *reserve*, the last eighth of each segment, is only for commits that free space. The very last page is only for a
 seal. All methods but `used_bytes` belong to one thread at a time: the writer's, or between `start` and `finish` whoever
@@ -26,6 +29,7 @@ import errno
 import mmap
 import os
 import secrets
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -42,6 +46,9 @@ from angarium.store.settings import MIB, PAGE_BYTES, SEGMENT_BYTES_MIN
 SEGMENT_COUNT = 2  # one that is written, one that is being checkpointed or free
 RESERVE_SHARE = 8  # the reserve is this part of a segment
 BUFFERS_MAX = 1024  # IOV_MAX
+START_S_MAX = 0.002  # that the kernel may keep us waiting, before it is not asked for a while
+PAUSE_GROUPS = 256  # little groups that are written by the thread then
+PAUSE_REFUSALS = 16  # one after the other, for the same: a file system that always refuses
 REFUSALS_MAX = 4  # little groups that the kernel did not begin, one after the other, before cached pages go
 
 
@@ -127,7 +134,9 @@ class Journal:
         self._overlapped = segments.overlapped
         self._overlaps = segments.overlapped is not None
         self._started: Body | None = None
-        self._refusals = 0  # of `start`, by the kernel, since the last that was large
+        self._refusals = 0  # of little groups, by the kernel, one after the other
+        self._is_cached = False  # pages of the active segment may be in the way of `start`
+        self._pause_groups = 0  # little ones for which the kernel is not asked
         self._seal_page = mmap.mmap(-1, PAGE_BYTES)  # aligned, as direct I/O wants it
         self._ordinary_bytes = [_ordinary_bytes(segment) for segment in segments.files]  # without the reserve
         self.group_bytes_max = min(self._ordinary_bytes) - 2 * HEAD_BYTES
@@ -158,7 +167,7 @@ class Journal:
 
     def _forget_cached(self) -> None:
         """Of the active segment, so that `start` finds nothing in its way."""
-        self._refusals = 0
+        self._is_cached = False
         if self.overlapped is not None:
             self.overlapped.forget_cached(self._active)
 
@@ -199,8 +208,8 @@ class Journal:
         """Returns when the group is durable. `Unavailable`: it does not count, and may be written again."""
         body, fd = group.body, self._segments[self._active].fd
         if body.group_bytes > BUFFER_BYTES:  # it would be slower without those pages
-            self._refusals = 0
-        elif self._refusals >= REFUSALS_MAX:
+            self._refusals, self._is_cached = 0, False
+        elif self._is_cached:
             self._forget_cached()
         buffers = body.finish(self._head(group.stamp, body.body_bytes, body.operation_count))
         self._sealed = False
@@ -227,17 +236,21 @@ class Journal:
         """Begins to write a group, and does not wait for it: `finish` says how it went, once the descriptor is
         readable. False: this group, or any, has to be written by `write`."""
         writer, body = self.overlapped, group.body
-        if writer is None or body.group_bytes > BUFFER_BYTES:
+        if writer is None or body.group_bytes > BUFFER_BYTES or self._pause_groups:
+            self._pause_groups = max(0, self._pause_groups - 1)
             return False
         at = 0
         for part in body.finish(self._head(group.stamp, body.body_bytes, body.operation_count)):
             writer.buffer[at : at + len(part)] = part
             at += len(part)
+        asked_at = time.monotonic()
         try:
             writer.start(self._active, at, self._place)
         except OSError:
             self._overlaps = False  # its file system cannot do it, whatever it said when the file was opened
             return False
+        if time.monotonic() - asked_at > START_S_MAX:
+            self._pause_groups = PAUSE_GROUPS
         self._started = body
         self._sealed = False
         return True
@@ -247,15 +260,23 @@ class Journal:
         body, writer = self._started, self._overlapped
         assert body is not None
         assert writer is not None
-        self._started = None
         try:
             durable_bytes = writer.finish()
+            self._started = None
+            self._refusals = 0
             if durable_bytes < body.group_bytes:
                 raise OSError(errno.EIO, f"the device took {durable_bytes:,} of {body.group_bytes:,} bytes")
         except NotBegun as error:
-            self._refusals += 1  # pages of an earlier life that are cached may be why
+            self._started = None
+            self._refusals += 1
+            self._is_cached = self._refusals % REFUSALS_MAX == 0  # that may be why
+            if self._refusals % PAUSE_REFUSALS == 0:
+                self._pause_groups = PAUSE_GROUPS
             raise Unavailable(f"journal: the kernel would have had to wait: {error.strerror}") from error
         except OSError as error:
+            self._started = None
+            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                self._overlaps = False  # nothing was written, and never will be
             self._place += body.group_bytes
             raise Unavailable(f"journal: cannot make a group durable: {error.strerror}") from error
         self._place += body.group_bytes

@@ -73,6 +73,19 @@ def test_what_is_settled_at_once_is_noted_by_that() -> None:
     assert not world.disk.waiting, "nothing is left to be noted"
 
 
+def test_what_is_delivered_after_that_is_noted_again() -> None:
+    world = World()
+    queue = world.queue_with(2)
+    consumer = world.consumer(queue, credit=1)
+    consumer.settle((0, 1))
+    world.rest()
+    consumer.credit(2)
+    world.rest()
+    world = world.restarted()
+    world.advance(10)
+    assert counts(world.consumer(queue)) == [1]
+
+
 def test_what_was_delivered_while_an_earlier_delivery_was_noted_is_marked_too() -> None:
     world = World()
     queue = world.locate("q")

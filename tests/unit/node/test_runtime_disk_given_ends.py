@@ -104,6 +104,7 @@ def test_a_confirm_that_breaks_is_loud_and_does_not_keep_the_disk_from_closing(s
         store.let_go()
         store.kernel.is_held = False
         driver.disk.write(write(1, size_bytes=size_bytes))
+        driver.disk.write(write(2, size_bytes=size_bytes))
         await asyncio.wait_for(loud.wait(), WAIT_S_MAX)
         await asyncio.wait_for(driver.disk.close(), 3.0)
 

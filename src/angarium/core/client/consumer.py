@@ -308,7 +308,7 @@ class ConsumerWindow:
 
     def _tell_arrived(self, frame: frames.Deliver, batch: Batch, fresh: list[Range], outlet: Outlet) -> None:
         low = frame.position
-        positions = [position for a, b in frame.ranges for position in range(a, b)]
+        positions = [position for a, b in frame.ranges for position in range(a, b)] if frame.ranges else []
         if not positions:
             parts = [(a - low, b - low) for a, b in fresh]
         elif fresh == frame.ranges:
@@ -389,15 +389,17 @@ class ConsumerWindow:
 
 
 def _are_positions(frame: frames.Deliver, count: int) -> bool:
-    """Whether `ranges` is empty, or ascends from `position` and has one position for each message."""
+    """Whether `ranges` is empty, or ascends from `position`, in one lane, and has one position for each message."""
     at = frame.position
     for low, high in frame.ranges:
         if not at <= low < high:
             return False
         at = high
-    return not frame.ranges or (
-        frame.ranges[0][0] == frame.position and sum(high - low for low, high in frame.ranges) == count
-    )
+    if not frame.ranges:
+        return True
+    is_in_one_lane = frame.position >> LANE_BITS == (at - 1) >> LANE_BITS
+    is_counted = sum(high - low for low, high in frame.ranges) == count
+    return is_in_one_lane and frame.ranges[0][0] == frame.position and is_counted
 
 
 def check_prefetch(prefetch: int) -> None:
