@@ -153,6 +153,27 @@ def test_what_is_held_is_not_handed_out_again(bench: Bench) -> None:
     assert bench.take_sent() == [frames.Credit(1, 13)]  # three deliveries that take no room
 
 
+def test_the_last_position_received_is_not_handed_out_again_and_the_next_one_is(bench: Bench) -> None:
+    lane = 1 << frames.LANE_BITS
+    deliver(bench, 0, 2)
+    deliver(bench, lane, 1)
+    arrived(bench)
+    deliver(bench, 1, 1)  # the last
+    assert arrived(bench) == []
+    deliver(bench, 1, 2)  # and the one after it
+    assert arrived(bench) == [(2, 3)]
+    deliver(bench, 3, 1)
+    assert arrived(bench) == [(3, 4)]
+    deliver(bench, lane, 2)  # what was received in another lane says nothing of this one
+    assert arrived(bench) == [(lane + 1, lane + 2)]
+
+
+def test_a_delivery_across_lanes_is_a_violation(bench: Bench) -> None:
+    lane = 1 << frames.LANE_BITS
+    deliver_scattered(bench, (0, 1), (lane, lane + 1))
+    assert isinstance(bench.take_sent()[-1], frames.Failure)
+
+
 def test_what_is_settled_is_never_handed_out_again_but_settled_again(bench: Bench) -> None:
     deliver(bench, 0, 4)
     bench.do(events.Settle(1, 1, settled=[(0, 2)], rejected=[(2, 3)]))
