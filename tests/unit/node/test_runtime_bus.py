@@ -155,3 +155,22 @@ def test_who_posted_is_told_of_every_frame_that_is_handled() -> None:
 
     asyncio.run(main())
     assert handled == [(7, 30), (8, 40)]
+
+
+def test_it_is_idle_only_while_nothing_waits() -> None:
+    """Who hands a frame over himself, past the queues, must not overtake what is in them."""
+    seen: list[bool] = []
+
+    def script(bus: InProcessBus, delivered: list[tuple[int, int]]) -> None:
+        seen.append(bus.is_idle)
+        for number in range(1_000):
+            bus.post(envelope(1, number))
+        seen.append(bus.is_idle)
+        bus.run()  # as many as a turn takes: some are left
+        seen.append(bus.is_idle)
+        while len(delivered) < 1_000:
+            bus.run()
+        seen.append(bus.is_idle)
+
+    run(script)
+    assert seen == [True, False, False, True]
