@@ -171,8 +171,9 @@ class Driver:
             self.loop.call_later(LATER_S, self._flush_later)
 
     def _flush_later(self) -> None:
+        """Behind what the loop has just read: somebody waits for that."""
         self._is_timed = False
-        self.flush_now()
+        self.loop.call_soon(self.flush_now)
 
     def flush_now(self) -> None:
         """Flush whoever has gathered something; everything leaves in one write."""

@@ -34,7 +34,9 @@ from angarium.node.memory import rss_bytes
 from angarium.node.wall_clock import WallClock
 from angarium.runtime.bus import InProcessBus
 from angarium.runtime.disk import Disk
+from angarium.runtime.interrupts import interrupted_processors
 from angarium.runtime.listener import Listener
+from angarium.runtime.polling import Polling
 from angarium.runtime.stream_disk import StreamDisk
 from angarium.store.durable import DurableStore
 from angarium.store.stream_files import StreamFiles
@@ -83,6 +85,7 @@ class Broker:
         store.commit(identity.operations + loaded.operations, reserved=True)
         self._managers(config, identity)
         self.messages_recovered = bool(state.destinations)
+        self._polling = Polling(config.node.poll_s_max, near=interrupted_processors(Path(config.node.data)))
         self._disk = Disk(
             store,
             config.disk,
@@ -92,6 +95,7 @@ class Broker:
             delayed=self._delayed,
             blocked=self._writes_blocked,
             failed=self._failed,
+            polling=self._polling,
         )
         self._stream_disk = StreamDisk(files, told=self._stream_files_told, failed=self._failed)
         self._run_mm(self._message_manager.restore(state, now=self._loop.time()))
@@ -141,6 +145,7 @@ class Broker:
         await self._listener.close(drain_s_max=_DRAIN_S_MAX)
         self._is_stopped = True
         self._wall_clock.stop()
+        self._polling.stop()
         self._disk_room.stop()
         if self._timer is not None:
             self._timer.cancel()
@@ -205,8 +210,14 @@ class Broker:
         self._run_mm(self._message_manager.handle(envelope, now=self._loop.time()))
 
     def _durable(self, tokens: list[int]) -> None:
-        if len(tokens) <= _HURRY_TOKENS_MAX and (confirms := self._message_manager.confirms(tokens)):
+        """Of few, those who wait are told before anything else is done; each in a call of its own, and the producer
+        before the consumer: there he is the one who waits."""
+        if len(tokens) > _HURRY_TOKENS_MAX:
+            return
+        if confirms := self._message_manager.confirms(tokens):
             self._run_mm(confirms)
+        if deliveries := self._message_manager.deliveries(tokens, now=self._loop.time()):
+            self._run_mm(deliveries)
 
     def _written(self, tokens: list[int]) -> None:
         now = self._loop.time()

@@ -43,7 +43,8 @@ from angarium.store.settings import StoreSettings
 
 _KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}  # as TOML's users know them
 _MAY_BE_ZERO = (
-    "node.site", "destination.resume_grace_s", "disk.patience_s", "listener.output_bytes_low", "store.ballast_bytes",
+    "node.site", "node.poll_s_max", "destination.resume_grace_s",
+    "disk.patience_s", "listener.output_bytes_low", "store.ballast_bytes",
     "stream.free_bytes_min", "destination.node_messages_max", "destination.node_bytes_max",
     "destination.node_disk_free_bytes_min", "stream.unfinished_keep_s",
 )  # fmt: skip
@@ -63,6 +64,10 @@ class NodeSettings:
     site: int = 0
     # Unwritten bytes in the whole node at which connections that publish are no longer read from.
     unwritten_bytes_max: int = 64 << 20
+    # While messages come one by one, each sooner after the last than this, the node waits for the next one awake: on a
+    # processor that would have slept, which it gives to whoever else wants it. 0: it always sleeps. It does so anyway
+    # with less than two processors to itself, in real time, and as a node of a cluster.
+    poll_s_max: float = 0.002
     # Least severe events that are written to the log: "info", "warning" or "error".
     log_level: str = "info"
 

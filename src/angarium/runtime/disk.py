@@ -36,6 +36,7 @@ from angarium.core.destination.overtaking import overtaking
 from angarium.core.errors import Unavailable
 from angarium.core.storage import Operation, Table, key_of, position_key
 from angarium.core.wire.batch import Batch
+from angarium.runtime.polling import Polling
 from angarium.runtime.threads import LoopThreads
 from angarium.store.interface import Damaged, Item, NotOver, Overlapped, Store, group_bytes
 
@@ -68,7 +69,8 @@ class _Queued(NamedTuple):
 class Disk:
     """Callbacks are called on the event loop: written(tokens), read(event), blocked(reason), failed(error).
 
-    `written` comes right after durable(tokens), which may be told before the effects can be read."""
+    `written` comes right after durable(tokens), which may be told before the effects can be read: whoever reads
+    through here has them shown before."""
 
     def __init__(
         self,
@@ -81,7 +83,9 @@ class Disk:
         blocked: Callable[[str], None],
         failed: Callable[[BaseException], None],
         durable: Callable[[list[int]], None] = lambda tokens: None,
+        polling: Polling | None = None,
     ) -> None:
+        """`polling` is told of each little write that somebody waits for."""
         self.unwritten_bytes = 0
         self.freeing_bytes = 0  # of those, what makes room
         self._store = store
@@ -90,6 +94,7 @@ class Disk:
         self._blocked = blocked
         self._failed = failed
         self._durable = durable
+        self._polling = polling
         self._threads = LoopThreads(self._broke)
         self._loop = asyncio.get_running_loop()
         self._writes: queue.SimpleQueue[list[_Queued] | None] = queue.SimpleQueue()  # an empty one: seal
@@ -98,6 +103,7 @@ class Disk:
         self._gathering_bytes = 0
         self._patience: asyncio.TimerHandle | None = None
         self._given: list[_Queued] = []  # to the kernel
+        self._unshown: Overlapped | None = None  # has a group that is durable, until its effects can be read
         self._is_awaited = False  # what gathers meanwhile is to be handed over when that is done
         self._descriptor: int | None = None  # of the store, that tells its end
         self._is_sealed = True
@@ -124,6 +130,8 @@ class Disk:
             self.freeing_bytes += size_bytes
         self._gathering.append(_Queued(write, size_bytes))
         self._gathering_bytes += size_bytes
+        if self._polling is not None and not write.patient and size_bytes <= _GIVEN_BYTES_MAX:
+            self._polling.came()
         if not write.patient or self._gathering_bytes > self._group_bytes_max or self._stopping:
             self._hand_over()
         elif self._patience is None:
@@ -174,22 +182,28 @@ class Disk:
             self._given = []
             self._hand_to_thread(given)
         else:
-            self._show(overlapped, given)
+            self._tell(overlapped, given)
         if self._is_awaited:
             self._hand_over()
 
-    def _show(self, overlapped: Overlapped, given: list[_Queued]) -> None:
+    def _tell(self, overlapped: Overlapped, given: list[_Queued]) -> None:
         tokens = [queued.write.token for queued in given]
         self.unwritten_bytes -= sum([queued.size_bytes for queued in given])
         self.freeing_bytes -= sum([queued.size_bytes for queued in given if queued.write.freeing])
+        self._unshown = overlapped
         try:
             self._durable(tokens)
-            overlapped.show()
+            self._show_given()
         except BaseException:  # a broken invariant: the node has to stop, and what is not shown keeps all else away
             self._finished.set()
             raise
         self._given = []
         self._completed(tokens)
+
+    def _show_given(self) -> None:
+        if self._unshown is not None:
+            overlapped, self._unshown = self._unshown, None
+            overlapped.show()
 
     # -- rest --------------------------------------------------------------------------------------------
 
@@ -214,6 +228,7 @@ class Disk:
 
     def read(self, read: Read) -> BatchesRead | None:
         """The answer at once if memory has it and it is somebody's turn; otherwise it comes through the callback."""
+        self._show_given()
         if self._postponed or self._is_turn_over():
             if not self._postponed:
                 self._loop.call_soon(self._next_turn)
@@ -248,6 +263,7 @@ class Disk:
             self._loop.call_soon(self._next_turn)
 
     def read_delayed(self, read: ReadDelayed) -> None:
+        self._show_given()
         self._reads.put(read)
 
     async def close(self) -> bool:

@@ -86,6 +86,7 @@ class SimManager:
     def _confirm(self, tokens: list[int]) -> None:
         if not self.is_dead:
             self._run(self.machine.confirms(tokens))
+            self._run(self.machine.deliveries(tokens, now=self._clock.now))
 
     def read_done(self, event: mm.BatchesRead | mm.DelayedRead) -> None:
         self._enter(partial(self.tell, event))

@@ -122,6 +122,28 @@ def _note_damage(subscription: Subscription, low: int, high: int, found: Piece |
 # -- without looking inside ------------------------------------------------------------------------
 
 
+def deliver_fresh(subscription: Subscription, lane: int, end: int, batch: Batch) -> tuple[Consumer, ToSession] | None:
+    """What `deliver` does with a batch that is all that is free and goes whole to who is first in line, in the few
+    steps that this takes: a lone message waits for each. None if it is not as plain as that, and nothing was done."""
+    line, low, fresh = subscription.line, end - batch.count, subscription.fresh
+    consumer = line.first()
+    if (
+        consumer is None
+        or fresh.get(lane) != low
+        or batch.columns & (_EXPIRY | _GROUP)
+        or (batch.count > 1 and len(line) > 1)
+        or not subscription.is_plain
+        or min(consumer.credit, subscription.room()) < batch.count
+    ):
+        return None
+    fresh[lane] = subscription.delivered[lane] = end
+    consumer.held.add(low, end)
+    consumer.delivered += batch.count
+    line.step_back(consumer)
+    frame = Deliver(consumer.number, low, subscription.redeliveries.of(low, end))
+    return consumer, ToSession(consumer.session, frame, batch.data)
+
+
 def _share_out(
     subscription: Subscription, batch: Batch, base: int, free: list[Range], share: int, result: Delivery
 ) -> None:

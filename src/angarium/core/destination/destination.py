@@ -163,8 +163,11 @@ class Destination:
         if pending.opened is not None:
             commands += self.consuming.opened(pending.opened, pending.lost)
         if pending.arrived:
-            commands += self.dispatch.arrived(pending.arrived, now=now)
-            commands += self._supersede(pending.superseded) + self._keep_limits()
+            if not pending.is_handed_out:
+                commands += self.dispatch.arrived(pending.arrived, now=now)
+            if pending.superseded:
+                commands += self._supersede(pending.superseded)
+            commands += self._keep_limits()
             # A subscription may begin, or have ended, beyond what was written.
             commands += self.state.freed()
         # Whatever is settled or buried is so in a write, and makes room.
@@ -190,7 +193,7 @@ class Destination:
     def _supersede(self, positions: list[int]) -> list[Command]:
         """There is a later value: what nobody holds is settled."""
         touched: dict[Subscription, None] = {}
-        for subscription in self.subscriptions if positions else ():
+        for subscription in self.subscriptions:
             for position in positions:
                 if subscription.free_in(position, position + 1):
                     subscription.discard(position, position + 1, "superseded")

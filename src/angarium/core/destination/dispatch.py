@@ -11,8 +11,17 @@ itself, batch by batch.
 """
 from collections.abc import Callable
 
-from angarium.core.destination.delivery import Damage, Death, Delivery, Piece, deliver, without_expired
-from angarium.core.destination.events import BatchesRead, Command, Level, Read, Report, StoredBatch
+from angarium.core.destination.consumer import Consumer
+from angarium.core.destination.delivery import (
+    Damage,
+    Death,
+    Delivery,
+    Piece,
+    deliver,
+    deliver_fresh,
+    without_expired,
+)
+from angarium.core.destination.events import BatchesRead, Command, Level, Read, Report, StoredBatch, ToSession
 from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.log import Lane, LogField, lane_of, log_put
 from angarium.core.destination.pending import Arrival, PendingRead, PendingWrite
@@ -101,6 +110,12 @@ class Dispatch:
         return commands
 
     def _hand_out(self, lane: Lane, end: int, batch: Batch, now: float) -> list[Command]:
+        record, sole = self._state.record, self._state.subscriptions.sole
+        is_limited = record.messages_max or record.bytes_max or record.last_value
+        if sole is not None and len(self._log.order) == 1 and not is_limited:
+            given = deliver_fresh(sole, lane.number, end, batch)
+            if given is not None:
+                return self._delivered_fresh(sole, *given, batch.count, now)
         commands: list[Command] = []
         piece, base = [Piece(end, batch)], end - batch.count
         if self._live:
@@ -115,6 +130,20 @@ class Dispatch:
             else:
                 commands += self.pump(subscription)
         return commands
+
+    def _delivered_fresh(
+        self, subscription: Subscription, consumer: Consumer, delivery: ToSession, count: int, now: float
+    ) -> list[Command]:
+        """What `_delivered` does afterwards; nothing else is free, so that there is nothing to read."""
+        if consumer.held_since is None:
+            consumer.held_since = now
+        self._state.counters.messages_out += count
+        if self._state.trace is not None:
+            self._state.trace.delivered(subscription.name, [delivery])
+        if subscription.durable:
+            subscription.is_noted = False
+            self._note_later(subscription)
+        return [delivery]
 
     def _offer(self, batch: Batch, base: int) -> list[Subscription]:
         """Tell the live subscriptions what concerns them; returns those that can be served from the batch at once."""

@@ -236,8 +236,11 @@ class MessageManager(Destinations):
         if isinstance(frame, STREAM_FRAMES):
             return self._stream_frame(session, identity, frame, payload, now)
         commands = destination.frame(session, frame, payload, now=now)
-        if not isinstance(frame, frames.Publish) or destination.publishing.is_timed:
-            self._note_deadline(destination)
+        if type(frame) is frames.Publish:  # the commonest concerns nobody else
+            if destination.publishing.is_timed:
+                self._note_deadline(destination)
+            return commands
+        self._note_deadline(destination)
         return commands + self._stream_frame(session, identity, frame, payload, now)
 
     def _stream_frame(
@@ -318,6 +321,20 @@ class MessageManager(Destinations):
             if destination is not None and pending.confirmed is not None:
                 commands += destination.publishing.confirmed(*pending.confirmed)
                 pending.confirmed = None
+        return commands
+
+    def deliveries(self, tokens: Sequence[int], *, now: float) -> list[Command]:
+        """The same for those who wait for what these writes have brought: to be asked for after the confirms."""
+        self.now = now
+        commands: list[Command] = []
+        for token in tokens if not self.node_limits.makes_room else ():
+            pending = self._writes[token]
+            if not pending.is_plain:
+                break  # what follows from it comes before all that follows from later ones
+            destination = self.destinations.get(pending.destination)
+            if destination is not None and pending.arrived and not pending.is_handed_out:
+                pending.is_handed_out = True
+                commands += destination.dispatch.arrived(pending.arrived, now=now)
         return commands
 
     def _written(self, pending: PendingWrite, now: float) -> list[Command]:

@@ -47,6 +47,26 @@ class PendingWrite(msgspec.Struct):
     traced: list[tuple[Lane, int]] = msgspec.field(default_factory=list)  # of logs of traces: up to where
     follows: Callable[[float], list[Command]] | None = None  # what else, at that time
     others: list["PendingWrite"] = msgspec.field(default_factory=list)  # of other destinations, in the same write
+    is_handed_out: bool = False  # what has arrived was, before all else that follows
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing follows that would have to be known before what has arrived is handed out: a confirm, the answer to
+        a settlement, a note of how far was delivered."""
+        return not (
+            self.answers
+            or self.created
+            or self.refused
+            or self.sent
+            or self.opened is not None
+            or self.superseded
+            or self.held_ms is not None
+            or self.moved
+            or self.committed
+            or self.traced
+            or self.follows is not None
+            or self.others
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ class Readings:
         if (waiting := self._waiting.get(event.session)) is not None:
             waiting.append(event)
             return True
+        if type(event.frame) is frames.Publish:  # the commonest has none
+            return False
         selector = _selector_of(event.frame)
         if not LARGE_CHARACTERS < len(selector) <= characters_max or is_read(selector):
             return False

@@ -73,6 +73,20 @@ class Subscription(Positions):
         """Whether what is free has to be looked at one by one."""
         return (self.accepts is not None and not self.is_live) or self.line.choosy > 0
 
+    @property
+    def is_plain(self) -> bool:
+        """Nothing was given back or passed over, is to be buried, kept for somebody, or has to be looked at."""
+        return not (
+            self.returned.count
+            or self.passed_over.count
+            or self.doom
+            or self.parking.orphaned
+            or self.accepts is not None
+            or self.line.choosy
+            or self.reading
+            or self.is_pausing
+        )
+
     def take(self, consumer: Consumer, low: int, high: int) -> None:
         """Give the free range to the consumer, which goes to the end of the line."""
         self._leave_free(low, high)

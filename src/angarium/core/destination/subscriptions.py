@@ -38,6 +38,11 @@ class Subscriptions:
     def __len__(self) -> int:
         return len(self._by_name)
 
+    @property
+    def sole(self) -> Subscription | None:
+        """The only one there is."""
+        return next(iter(self._by_name.values())) if len(self._by_name) == 1 else None
+
     def get(self, name: str) -> Subscription | None:
         return self._by_name.get(name)
 

@@ -67,9 +67,9 @@ class Batch:
     def parse(cls, data: bytes) -> "Batch":
         """Check everything that a later reader relies on; raise RemoteProtocolError `bad-batch` otherwise."""
         self = cls.intact(data)
-        offsets = self.offsets.tolist()
-        _check_offsets(offsets, len(data) - self._bodies_at)
-        self._check_columns()
+        _check_offsets(self.offsets.tolist(), len(data) - self._bodies_at)
+        if self.columns:
+            self._check_columns()
         return self
 
     @classmethod
@@ -108,7 +108,7 @@ class Batch:
 
     @property
     def last_sequence(self) -> int:
-        return self.sequence(self.count - 1)
+        return self.sequence(self.count - 1) if self.columns & SEQUENCE else self.first_sequence + self.count - 1
 
     def sequence(self, index: int) -> int:
         if self.columns & SEQUENCE:
@@ -288,8 +288,6 @@ class Batch:
         return Values(self.data[values_at + offsets[0] : values_at + offsets[-1]], offsets)
 
     def _check_columns(self) -> None:
-        if not self.columns:
-            return
         spans = self._column_spans()
         priorities = self.priorities()
         if priorities is not None and max(priorities) > PRIORITY_MAX:

@@ -72,8 +72,9 @@ class FrameParser:
             with memoryview(data) as fresh:
                 at = self._complete(fresh, frames) if self._filled else 0
                 if not self._filled:
-                    at += self._parse(fresh[at:], frames)
-                    self._keep(fresh[at:])
+                    at += self._parse(fresh[at:] if at else fresh, frames)
+                    if at < len(fresh):
+                        self._keep(fresh[at:])
         except RemoteProtocolError:
             self._failed = True
             raise
