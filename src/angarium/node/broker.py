@@ -145,7 +145,7 @@ class Broker:
         await self._listener.close(drain_s_max=_DRAIN_S_MAX)
         self._is_stopped = True
         self._wall_clock.stop()
-        self._polling.stop()
+        self._polling.rest()
         self._disk_room.stop()
         if self._timer is not None:
             self._timer.cancel()

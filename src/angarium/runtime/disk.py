@@ -85,7 +85,7 @@ class Disk:
         durable: Callable[[list[int]], None] = lambda tokens: None,
         polling: Polling | None = None,
     ) -> None:
-        """`polling` is told of each little write that somebody waits for."""
+        """`polling` is told of what the kernel was given, if somebody waits for that."""
         self.unwritten_bytes = 0
         self.freeing_bytes = 0  # of those, what makes room
         self._store = store
@@ -130,8 +130,6 @@ class Disk:
             self.freeing_bytes += size_bytes
         self._gathering.append(_Queued(write, size_bytes))
         self._gathering_bytes += size_bytes
-        if self._polling is not None and not write.patient and size_bytes <= _GIVEN_BYTES_MAX:
-            self._polling.came()
         if not write.patient or self._gathering_bytes > self._group_bytes_max or self._stopping:
             self._hand_over()
         elif self._patience is None:
@@ -151,6 +149,8 @@ class Disk:
         self._hand_to_thread(handed)
 
     def _hand_to_thread(self, handed: list[_Queued]) -> None:
+        if self._polling is not None:
+            self._polling.rest()  # the thread needs the interpreter
         self._in_thread += len(handed) or 1
         self._writes.put(handed)
 
@@ -168,6 +168,8 @@ class Disk:
             self._finished.set()
             raise
         self._given = handed if is_given else []
+        if is_given and self._polling is not None and not all([queued.write.patient for queued in handed]):
+            self._polling.came()
         return is_given
 
     def _given_back(self) -> None:

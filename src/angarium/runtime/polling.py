@@ -22,7 +22,7 @@ _PROCESSORS_MIN = 2  # with fewer, who waits awake keeps those from running for 
 
 
 class Polling:
-    """`came` is told of each lone message."""
+    """`came` is told of each lone message, `rest` of whatever is none."""
 
     def __init__(
         self,
@@ -52,8 +52,9 @@ class Polling:
             _move_to(self._near)
             self._loop.call_soon(self._look)
 
-    def stop(self) -> None:
-        self._window_s = 0.0
+    def rest(self) -> None:
+        """Somebody else has work to do in this process: awake, the loop would be in his way."""
+        self._came_at = float("-inf")
 
     def _look(self) -> None:
         """A loop that has something to call looks at its sockets without waiting for them."""

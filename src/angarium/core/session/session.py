@@ -216,12 +216,6 @@ class Session(Linking):
     # -- from the bus --------------------------------------------------------------------------------
 
     def bus_frame(self, frame: Frame, payload: bytes) -> list[Command]:
-        if self._coordinator.is_concerned(frame):
-            posted, answer = self._coordinator.frame(frame)
-            if answer is None:
-                return [*posted]
-            self._committing = 0
-            return [*posted, self._to_client(answer)]
         match frame:
             case frames.Deliver(number):
                 link = self._consumers.get(number)
@@ -234,6 +228,12 @@ class Session(Linking):
                     return []
                 self._unconfirmed.confirmed(number, sequence)
                 return [self._to_client(frame)]
+            case _ if self._coordinator.is_concerned(frame):
+                posted, answer = self._coordinator.frame(frame)
+                if answer is None:
+                    return [*posted]
+                self._committing = 0
+                return [*posted, self._to_client(answer)]
             case frames.Block(number) | frames.Unblock(number) | frames.Refuse(number):
                 link = self._producers.get(number)
                 if link is None or link.state is not LinkState.OPEN:
