@@ -168,7 +168,7 @@ class Disk:
             self._finished.set()
             raise
         self._given = handed if is_given else []
-        if is_given and self._polling is not None and not all([queued.write.patient for queued in handed]):
+        if is_given and self._polling is not None and any(not queued.write.patient for queued in handed):
             self._polling.came()
         return is_given
 
