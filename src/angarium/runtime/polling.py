@@ -16,6 +16,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 _PROCESSORS_MIN = 2  # with fewer, who waits awake keeps those from running for whom he waits
@@ -70,8 +71,9 @@ def _move_to(near: frozenset[int]) -> None:
     them, and may be moved away again at once if the system has something better to do there."""
     allowed = os.sched_getaffinity(0)
     if near & allowed and near & allowed != allowed:
-        os.sched_setaffinity(0, near & allowed)
-        os.sched_setaffinity(0, allowed)
+        with suppress(OSError):  # a filter of system calls may forbid it: then it waits where it is
+            os.sched_setaffinity(0, near & allowed)
+            os.sched_setaffinity(0, allowed)
 
 
 def _may_stay_awake() -> bool:
