@@ -24,7 +24,8 @@ def interrupted_processors(path: Path, system: Path = _SYSTEM, processes: Path =
             disk = disk.parent
         if len(list((disk / "mq").iterdir())) >= len(os.sched_getaffinity(0)):
             return frozenset()
-        numbers = [number for above in disk.parents for number in _interrupts(above)]
+        # Of the nearest that has any: those above are bridges, which tell of themselves.
+        numbers = next((found for above in disk.parents if (found := _interrupts(above))), [])
         lists = [
             (processes / f"irq/{number}/effective_affinity_list").read_text()
             for number in numbers
