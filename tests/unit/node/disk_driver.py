@@ -9,6 +9,7 @@ from angarium.core.destination.events import BatchesRead, DelayedRead, Write
 from angarium.core.errors import Unavailable
 from angarium.core.storage import Operation, Put, Table
 from angarium.runtime.disk import Disk, DiskSettings
+from angarium.runtime.polling import Polling
 from angarium.store.interface import Damaged, Item, Overlapped, RecoveryReport, StoreStatistics
 
 _T = TypeVar("_T")
@@ -199,7 +200,7 @@ def token_of(operation: Operation) -> int:
 class Driver:
     """A Disk on a running loop, and everything it has said."""
 
-    def __init__(self, store: HeldStore, settings: DiskSettings) -> None:
+    def __init__(self, store: HeldStore, settings: DiskSettings, polling: Polling | None = None) -> None:
         self.store = store
         self.written: list[int] = []
         self.calls: list[list[int]] = []
@@ -214,7 +215,7 @@ class Driver:
         self.disk = Disk(
             store, settings, durable=self._durable, written=self._written, read=self._noted(self.read.append),
             delayed=self._noted(self.delayed.append),
-            blocked=self._noted(self.blocked.append), failed=self._noted(self.failures.append),
+            blocked=self._noted(self.blocked.append), failed=self._noted(self.failures.append), polling=polling,
         )  # fmt: skip
 
     def _noted(self, note: Callable[[_T], None]) -> Callable[[_T], None]:
@@ -249,9 +250,14 @@ class Driver:
         return await asyncio.wait_for(self.disk.close(), WAIT_S_MAX)
 
 
-def drive(script: Callable[[Driver], Awaitable[None]], store: HeldStore, settings: DiskSettings = QUICK) -> None:
+def drive(
+    script: Callable[[Driver], Awaitable[None]],
+    store: HeldStore,
+    settings: DiskSettings = QUICK,
+    polling: Callable[[], Polling] | None = None,
+) -> None:
     async def main() -> None:
-        driver = Driver(store, settings)
+        driver = Driver(store, settings, None if polling is None else polling())
         try:
             await script(driver)
         finally:
