@@ -126,6 +126,8 @@ class Story:
             self.told.append(f"-- {step} {doing.__name__}")
             doing()
             self._work()
+            for consumer in self.world.destination(self.destination).consumers.values():
+                self.told.append(f"{consumer.session.hex()[-4:]} has {consumer.held} since {consumer.held_since}")
         self.told.append("-- rest")
         self.rest()
         self.world.advance(10.0)

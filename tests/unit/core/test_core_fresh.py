@@ -1,6 +1,8 @@
 """Goal: a lone message takes fewer steps to who is first in line, and nobody can tell.
 Method: random stories of a destination, told once with the short way and once without it: what is sent, written and
 read has to be the same, word for word, and in the same order. And where it must not be taken, case by case."""
+from collections.abc import Callable
+
 import pytest
 
 from angarium.core.destination import dispatch
@@ -13,7 +15,7 @@ from angarium.core.wire.batch import Batch
 from angarium.core.wire.packing import MessageColumns
 from tests.unit.core.core_clients import Producer
 from tests.unit.core.core_manager import World
-from tests.unit.core.core_messages import columns, grouped
+from tests.unit.core.core_messages import colours, columns, grouped
 from tests.unit.core.core_story import Story
 
 _Given = tuple[CoreConsumer, ToSession]
@@ -216,6 +218,76 @@ def test_where_room_is_made_or_values_are_superseded_nothing_is_short(ways: Ways
     producer.publish(b"a")
     assert taker.bodies == [b"a"]
     assert (ways.asked, ways.taken) == (0, 0)
+
+
+def test_who_has_selected_something_else_does_not_get_it(ways: Ways) -> None:
+    world = World()
+    topic = world.locate("t", frames.DestinationKind.TOPIC)
+    taker = world.consumer(topic, selector="colour = 'red'")
+    producer = world.producer(topic)
+    for colour in ("red", "blue", "red"):
+        producer.publish(colour.encode(), columns=colours(colour))
+    assert taker.bodies == [b"red", b"red"]
+    assert ways.taken == 0
+
+
+def test_who_came_after_a_message_was_published_does_not_get_it(ways: Ways) -> None:
+    """Whoever it was for has gone before it was durable."""
+    world = World()
+    topic = world.locate("t", frames.DestinationKind.TOPIC)
+    producer, first = world.producer(topic), world.consumer(topic)
+    world.auto = False
+    producer.publish(b"a")
+    first.close()
+    second = world.consumer(topic)
+    world.run_disk()
+    assert second.is_open
+    producer.publish(b"b")
+    world.run_disk()
+    assert (first.bodies, second.bodies) == ([], [b"b"])
+
+
+def returned(subscription: Subscription) -> None:
+    subscription.returned.add(0, 1)
+
+
+def passed_over(subscription: Subscription) -> None:
+    subscription.passed_over.add(0, 1)
+
+
+def doomed(subscription: Subscription) -> None:
+    subscription.doom.add("expired", 0, 1)
+
+
+def orphaned(subscription: Subscription) -> None:
+    subscription.parking.orphaned.add(0, 1)
+
+
+def selecting(subscription: Subscription) -> None:
+    subscription.accepts = lambda fields, producer: True
+
+
+def choosy(subscription: Subscription) -> None:
+    subscription.line.choosy = 1
+
+
+def reading(subscription: Subscription) -> None:
+    subscription.reading = True
+
+
+def pausing(subscription: Subscription) -> None:
+    subscription.is_pausing = True
+
+
+@pytest.mark.parametrize(
+    "become", [returned, passed_over, doomed, orphaned, selecting, choosy, reading, pausing], ids=lambda f: f.__name__
+)
+def test_a_subscription_with_something_to_see_to_first_is_not_plain(become: Callable[[Subscription], None]) -> None:
+    """Most of these come together, and each alone has to be enough."""
+    subscription = Subscription("", durable=True, in_flight_max=10, holes_max=10)
+    assert subscription.is_plain
+    become(subscription)
+    assert not subscription.is_plain
 
 
 def test_what_is_urgent_is_never_overtaken(ways: Ways) -> None:
