@@ -78,7 +78,10 @@ def _move_to(near: frozenset[int]) -> None:
 
 def _may_stay_awake() -> bool:
     """Not in real time, where giving way gives nothing to those of a lower priority: they would not run at all."""
-    return _PROCESSORS >= _PROCESSORS_MIN and os.sched_getscheduler(0) in (os.SCHED_OTHER, os.SCHED_BATCH)
+    try:
+        return _PROCESSORS >= _PROCESSORS_MIN and os.sched_getscheduler(0) in (os.SCHED_OTHER, os.SCHED_BATCH)
+    except OSError:  # a filter of system calls does not let it know
+        return False
 
 
 def processors(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
@@ -94,10 +97,9 @@ def processors(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/se
             break
         try:
             quota, period = (directory / "cpu.max").read_text().split()
+            usable = usable if quota == "max" else min(usable, int(quota) / int(period))
         except (OSError, ValueError):
             continue
-        if quota != "max":
-            usable = min(usable, int(quota) / int(period))
     return usable
 
 

@@ -189,18 +189,18 @@ def test_who_may_not_stay_awake_never_does_and_is_asked_anew_each_time() -> None
     run(script)
 
 
-def test_when_it_is_stopped_it_sleeps_and_is_not_woken_again() -> None:
+def test_when_it_is_to_rest_it_sleeps_and_may_be_woken_again() -> None:
     async def script() -> None:
         waiting = Waiting()
         waiting.wake()
         assert await waiting.turns(2) == 2
-        waiting.polling.stop()
+        waiting.polling.rest()
         assert await waiting.turns(3) == 0
         assert not waiting.polling.is_awake
-        for _ in range(3):
-            waiting.came()
-        assert not waiting.polling.is_awake
-        assert await waiting.turns(3) == 0
+        waiting.came()
+        assert not waiting.polling.is_awake, "the first that comes is as if none had come before"
+        waiting.came()
+        assert await waiting.turns(3) == 3
 
     run(script)
 
@@ -229,7 +229,7 @@ def test_it_needs_two_processors_and_somebody_to_give_way_to(
         polling.came()
         polling.came()
         assert polling.is_awake == expected
-        polling.stop()
+        polling.rest()
 
     run(script)
 
