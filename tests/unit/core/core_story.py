@@ -33,10 +33,12 @@ class Taker:
 
 
 class Story:
-    def __init__(self, seed: int, *, hurries: bool = False) -> None:
-        """`hurries`: of writes that are durable, confirms and deliveries are asked for before anything else."""
+    def __init__(self, seed: int, *, hurries: bool = False, reads_at_once: bool = False) -> None:
+        """`hurries`: of writes that are durable, confirms and deliveries are asked for before anything else.
+        `reads_at_once`: and what is read for these is answered then, as memory does."""
         self.random = random = Random(seed)
         self.hurries = hurries
+        self.reads_at_once = reads_at_once
         self.told: list[str] = []  # all that was asked of the disk and done by it, and each step
         self.sent: list[Sent] = []
         self.held: dict[bytes, RangeSet] = {}  # by session: what its client has to settle
@@ -89,6 +91,8 @@ class Story:
         if self.hurries and tokens:
             self.world._run(manager.confirms(tokens))
             self.world._run(manager.deliveries(tokens, now=self.world.now))
+            while self.reads_at_once and self._read():
+                manager.check()
         for write in group:
             self.told.append(f"written {write.operations} {write.freeing} {write.patient}")
             self.world._run(manager.handle(Written(write.token), now=self.world.now))

@@ -284,3 +284,18 @@ def test_whether_somebody_asks_or_not_everybody_gets_the_same(seed: int) -> None
     hurried.run(60)
     assert by_kind(hurried) == by_kind(calm)
     assert hurried.world.disk.tables == calm.world.disk.tables
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_what_is_read_for_them_is_there_and_may_be_answered_at_once(seed: int) -> None:
+    """Before the rest of what follows from the same writes."""
+    story = Story(seed, hurries=True, reads_at_once=True)
+    story.run(60)
+    assert not [report for report in story.world.reports if report.code == "batch-damaged"]
+    destination = story.world.destination(story.destination)
+    assert not destination.counters.damaged
+    for subscription in destination.subscriptions:
+        ready = subscription.line.first()
+        free = subscription.free_count(destination.log)
+        is_left = ready is not None and free and subscription.room() > 0 and not subscription.line.choosy
+        assert not is_left, "nothing is left that somebody is to have"
