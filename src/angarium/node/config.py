@@ -48,6 +48,7 @@ _MAY_BE_ZERO = (
     "stream.free_bytes_min", "destination.node_messages_max", "destination.node_bytes_max",
     "destination.node_disk_free_bytes_min", "stream.unfinished_keep_s",
 )  # fmt: skip
+POLL_S_LIMIT = 1.0
 # One that a command line, and the settings of a cluster (NAME=HOST:PORT, GROUP: NODE NODE), can name as well.
 _NODE_NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,64}")
 
@@ -85,6 +86,8 @@ class NodeSettings:
             yield f"node.site {self.site}: from 0 to {SITE_MAX:,}"
         if self.log_level not in ("info", "warning", "error"):
             yield f"node.log_level {self.log_level!r}: use 'info', 'warning' or 'error'"
+        if self.poll_s_max > POLL_S_LIMIT:
+            yield f"node.poll_s_max {self.poll_s_max:g}: at most {POLL_S_LIMIT:g}; it is a processor's time"
         if self.unwritten_bytes_max < 1 << 20:
             yield f"node.unwritten_bytes_max {self.unwritten_bytes_max:,}: at least {1 << 20:,}"
 

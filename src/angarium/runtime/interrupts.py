@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _SYSTEM, _PROCESSES = Path("/sys"), Path("/proc")
+_ASIDE = ("config", "control", "event")  # of virtio's devices: that they have changed
 
 
 def interrupted_processors(path: Path, system: Path = _SYSTEM, processes: Path = _PROCESSES) -> frozenset[int]:
@@ -29,7 +30,7 @@ def interrupted_processors(path: Path, system: Path = _SYSTEM, processes: Path =
         lists = [
             (processes / f"irq/{number}/effective_affinity_list").read_text()
             for number in numbers
-            if not _is_configuration(processes / f"irq/{number}")
+            if not _is_aside(processes / f"irq/{number}")
         ]
     except OSError:  # no such disk: a file system in memory, of a network, or of several disks
         return frozenset()
@@ -42,9 +43,9 @@ def _interrupts(directory: Path) -> list[str]:
     return []
 
 
-def _is_configuration(interrupt: Path) -> bool:
-    """That the device has changed, not that it is done; the directory of who handles it says so."""
-    return any(each.name.endswith("config") for each in interrupt.iterdir())
+def _is_aside(interrupt: Path) -> bool:
+    """It does not tell that something is done; the directory of who handles it says so."""
+    return any(each.name.endswith(_ASIDE) for each in interrupt.iterdir())
 
 
 def parse_list(text: str) -> list[int]:

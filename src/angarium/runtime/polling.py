@@ -7,6 +7,7 @@ other within `window_s`, the loop looks for the next one again and again instead
 else wants its processor each time it has looked:
 
     asleep --message, and the last one came less than `window_s` ago--> awake --nothing for `window_s`--> asleep
+                                                                          └──others need the processor──> a pause
 
 Nothing is decided by it but how long the loop sleeps. Everybody else's events are seen as ever, only sooner. It costs a
 processor that would have slept, for as long as such messages come and `window_s` longer; messages that come more seldom
@@ -17,9 +18,12 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+
+from angarium.runtime.processors import processors
 
 _PROCESSORS_MIN = 2  # with fewer, who waits awake keeps those from running for whom he waits
+_JUDGE_AFTER_S = 0.005  # so long, at least, before it says whether others need the processor
+_PAUSE_S = 0.25  # ... and so long it sleeps if they do
 
 
 class Polling:
@@ -40,18 +44,22 @@ class Polling:
         self._near = near
         self._clock = clock
         self._give_way = give_way
-        self._may_stay_awake = may_stay_awake or _may_stay_awake
+        self._may_stay_awake = may_stay_awake or _judge()
         self._loop = asyncio.get_running_loop()
         self._came_at = float("-inf")
+        self._judged_at = 0.0
+        self._given_s = 0.0  # to others, since then
+        self._not_before = float("-inf")
 
     def came(self) -> None:
         now = self._clock()
         is_brisk = now - self._came_at < self._window_s
         self._came_at = now
-        if is_brisk and not self.is_awake and self._may_stay_awake():
+        if is_brisk and not self.is_awake and now >= self._not_before and self._may_stay_awake():
             self.is_awake = True
-            _move_to(self._near)
+            self._judged_at, self._given_s = now, 0.0
             self._loop.call_soon(self._look)
+            _move_to(self._near)
 
     def rest(self) -> None:
         """Somebody else has work to do in this process: awake, the loop would be in his way."""
@@ -59,11 +67,24 @@ class Polling:
 
     def _look(self) -> None:
         """A loop that has something to call looks at its sockets without waiting for them."""
-        if self._clock() - self._came_at >= self._window_s:
+        now = self._clock()
+        if now - self._came_at >= self._window_s or self._is_in_the_way(now):
             self.is_awake = False
             return
         self._give_way()
+        self._given_s += self._clock() - now
         self._loop.call_soon(self._look)
+
+    def _is_in_the_way(self, now: float) -> bool:
+        """Others have had most of the time: the processor is not idle, and who gives way to them takes turns with them
+        all the same."""
+        if now - self._judged_at < _JUDGE_AFTER_S:
+            return False
+        is_in_the_way = self._given_s > (now - self._judged_at) / 2
+        self._judged_at, self._given_s = now, 0.0
+        if is_in_the_way:
+            self._not_before = now + _PAUSE_S
+        return is_in_the_way
 
 
 def _move_to(near: frozenset[int]) -> None:
@@ -73,34 +94,18 @@ def _move_to(near: frozenset[int]) -> None:
     if near & allowed and near & allowed != allowed:
         with suppress(OSError):  # a filter of system calls may forbid it: then it waits where it is
             os.sched_setaffinity(0, near & allowed)
+        with suppress(OSError):
             os.sched_setaffinity(0, allowed)
 
 
-def _may_stay_awake() -> bool:
+def _judge() -> Callable[[], bool]:
     """Not in real time, where giving way gives nothing to those of a lower priority: they would not run at all."""
-    try:
-        return _PROCESSORS >= _PROCESSORS_MIN and os.sched_getscheduler(0) in (os.SCHED_OTHER, os.SCHED_BATCH)
-    except OSError:  # a filter of system calls does not let it know
-        return False
+    has_processors = processors() >= _PROCESSORS_MIN
 
-
-def processors(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
-    """How many this process may use: those it may run on, or as much time as its control groups leave it."""
-    usable = float(len(os.sched_getaffinity(0)))
-    try:
-        path = next(line[3:] for line in own.read_text().splitlines() if line.startswith("0::"))
-    except (OSError, StopIteration):
-        return usable
-    group = groups / path.lstrip("/")
-    for directory in (group, *group.parents):
-        if not directory.is_relative_to(groups):
-            break
+    def may_stay_awake() -> bool:
         try:
-            quota, period = (directory / "cpu.max").read_text().split()
-            usable = usable if quota == "max" else min(usable, int(quota) / int(period))
-        except (OSError, ValueError):
-            continue
-    return usable
+            return has_processors and os.sched_getscheduler(0) in (os.SCHED_OTHER, os.SCHED_BATCH)
+        except OSError:  # a filter of system calls does not let it know
+            return False
 
-
-_PROCESSORS = processors()
+    return may_stay_awake

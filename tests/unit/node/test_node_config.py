@@ -153,6 +153,7 @@ def test_unknown_keys_are_named_with_the_one_that_was_meant(tmp_path: Path, text
         ("[node]\nsite = 65536", "node.site 65536: from 0 to 65,535"),
         ("[node]\nlog_level = 'debug'", "'info', 'warning' or 'error'"),
         ("[node]\nunwritten_bytes_max = 1", "at least 1,048,576"),
+        ("[node]\npoll_s_max = 1.5", "node.poll_s_max 1.5: at most 1;"),
         ("[destination]\nnode_over_limit = 'newest'", "'block', 'refuse' or 'oldest'"),
         ("[node]\nlisten = 'x:y'", "HOST:PORT"),
         ("[node]\nlisten = ':1'", "HOST:PORT"),
@@ -314,7 +315,7 @@ def configs(draw: st.DrawFn) -> NodeConfig:
     """Every setting that is free to be anything of its type."""
     bound = {
         "listen", "site", "log_level", "unwritten_bytes_max", "segment_bytes", "node_over_limit",
-        "output_bytes_low", "output_bytes_high", "output_bytes_max", "heartbeat_s", "ack_within_s",
+        "output_bytes_low", "output_bytes_high", "output_bytes_max", "heartbeat_s", "ack_within_s", "poll_s_max",
     }  # fmt: skip
     named = {"node", "cluster"}  # not any text; and with a name of the cluster everything else has to make sense
     sections: dict[str, Any] = {}

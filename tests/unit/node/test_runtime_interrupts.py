@@ -81,8 +81,9 @@ def test_it_is_the_processors_of_this_process_that_count(machine: Machine, monke
     assert machine.interrupted() == set(), "with one processor there is nowhere else to go"
 
 
-def test_that_the_device_has_changed_is_told_elsewhere(machine: Machine) -> None:
-    machine.interrupt(35, "0", handler="virtio1-config")
+@pytest.mark.parametrize("aside", ["config", "control", "event"])
+def test_that_the_device_has_changed_is_told_elsewhere(machine: Machine, aside: str) -> None:
+    machine.interrupt(35, "0", handler=f"virtio1-{aside}")
     machine.interrupt(36, "2")
     assert machine.interrupted() == {2}
 

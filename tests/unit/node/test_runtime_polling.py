@@ -5,12 +5,11 @@ so. The system's own figures are files and answers that the test makes."""
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 
 from angarium.runtime import polling as polling_module
-from angarium.runtime.polling import Polling, processors
+from angarium.runtime.polling import Polling
 
 WINDOW_S = 2.0  # of the test's own time, in numbers that add up exactly
 
@@ -23,6 +22,7 @@ class Waiting:
     ) -> None:
         self.now = 100.0
         self.gave_way = 0
+        self.takes_s = 0.0  # to give way: others have it
         self.is_allowed = is_allowed
         self.asked = 0  # whether it may stay awake
         self.polling = Polling(
@@ -31,6 +31,7 @@ class Waiting:
 
     def _give_way(self) -> None:
         self.gave_way += 1
+        self.now += self.takes_s
 
     def _may_stay_awake(self) -> bool:
         self.asked += 1
@@ -221,7 +222,7 @@ def test_when_it_is_to_rest_it_sleeps_and_may_be_woken_again() -> None:
 def test_it_needs_two_processors_and_somebody_to_give_way_to(
     monkeypatch: pytest.MonkeyPatch, count: float, policy: int, expected: bool
 ) -> None:
-    monkeypatch.setattr(polling_module, "_PROCESSORS", count)
+    monkeypatch.setattr(polling_module, "processors", lambda: count)
     monkeypatch.setattr(os, "sched_getscheduler", lambda pid: policy)
 
     async def script() -> None:
@@ -230,6 +231,51 @@ def test_it_needs_two_processors_and_somebody_to_give_way_to(
         polling.came()
         assert polling.is_awake == expected
         polling.rest()
+
+    run(script)
+
+
+# -- who else needs the processor --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("given_s", "is_awake"), [(0.0, True), (0.004, True), (0.009, False), (1.0, False)])
+def test_it_sleeps_for_a_while_if_others_have_most_of_its_time(given_s: float, is_awake: bool) -> None:
+    """Each turn takes 5 ms, but for what others have of it."""
+
+    async def script() -> None:
+        waiting = Waiting(window_s=60.0)
+        waiting.wake()
+        for _ in range(4):
+            waiting.now += 0.005
+            waiting.takes_s = given_s
+            await waiting.turns(1)
+        assert waiting.polling.is_awake == is_awake
+        if is_awake:
+            return
+        waiting.takes_s = 0.0
+        waiting.came(after_s=0.001)
+        assert not waiting.polling.is_awake, "not at once again"
+        waiting.came(after_s=0.3)
+        assert waiting.polling.is_awake
+        assert await waiting.turns(3) == 3
+
+    run(script)
+
+
+def test_what_others_had_is_forgotten_when_it_has_slept() -> None:
+    async def script() -> None:
+        waiting = Waiting(window_s=0.5)
+        waiting.came()
+        waiting.came(after_s=0.1)
+        waiting.takes_s = 0.004  # of less time than it judges by
+        await waiting.turns(1)
+        waiting.takes_s = 0.0
+        waiting.now += 1.0
+        assert await waiting.turns(2) == 0
+        waiting.came()
+        waiting.came(after_s=0.1)
+        waiting.now += 0.006
+        assert await waiting.turns(3) == 3
 
     run(script)
 
@@ -304,55 +350,3 @@ def test_it_waits_where_it_is_if_it_must_not_move(monkeypatch: pytest.MonkeyPatc
         assert await waiting.turns(3) == 3
 
     run(script)
-
-
-# -- how many processors ---------------------------------------------------------------------------------------------
-
-
-def own_groups(directory: Path, path: str | None) -> Path:
-    """What the kernel says of a process; None: of the older kind of groups only."""
-    file = directory / "own"
-    file.write_text("2:cpu:/old\n1:name=systemd:/old\n" + (f"0::{path}\n" if path is not None else ""))
-    return file
-
-
-@pytest.mark.parametrize(
-    ("quotas", "path", "expected"),
-    [
-        ({}, "/a/b", 8.0),
-        ({"a/b": "max 100000"}, "/a/b", 8.0),
-        ({"a/b": "150000 100000"}, "/a/b", 1.5),
-        ({"a/b": "1600000 100000"}, "/a/b", 8.0),
-        ({"a": "200000 100000", "a/b": "max 100000"}, "/a/b", 2.0),
-        ({"a": "200000 100000", "a/b": "100000 50000", "": "50000 100000"}, "/a/b", 0.5),
-        ({"a": "400000 100000", "a/b": "300000 100000"}, "/a/b", 3.0),
-        ({"a/other": "100000 100000"}, "/a/b", 8.0),
-        ({"": "300000 100000"}, "/", 3.0),
-        ({"a/b": "nonsense"}, "/a/b", 8.0),
-        ({"a/b": "100000 100000", "old": "100000 100000"}, None, 8.0),
-    ],
-    ids=[
-        "no-file", "no-quota", "own-quota", "more-than-there-are", "parent", "all-above", "least", "sister", "root",
-        "unreadable", "older-groups",
-    ],
-)  # fmt: skip
-def test_processors_are_those_allowed_or_as_much_time_as_the_groups_leave(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quotas: dict[str, str], path: str | None, expected: float
-) -> None:
-    Affinity(monkeypatch, *range(8))
-    groups = tmp_path / "groups"
-    for group, quota in quotas.items():
-        (groups / group).mkdir(parents=True, exist_ok=True)
-        (groups / group / "cpu.max").write_text(quota + "\n")
-    assert processors(groups, own_groups(tmp_path, path)) == expected
-
-
-def test_without_groups_processors_are_those_allowed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    Affinity(monkeypatch, 1, 3, 5)
-    assert processors(tmp_path / "groups", tmp_path / "own") == 3.0
-
-
-def test_a_quota_outside_of_the_groups_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    Affinity(monkeypatch, *range(8))
-    (tmp_path / "cpu.max").write_text("100000 100000\n")
-    assert processors(tmp_path / "groups", own_groups(tmp_path, "/a")) == 8.0
