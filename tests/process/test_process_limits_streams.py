@@ -73,7 +73,7 @@ def test_nothing_of_a_stream_is_stored_while_its_queue_is_full(broker: Broker, t
     async def scene(connection: angarium.Connection, session: angarium.Session) -> None:
         name = await created(connection, bytes_max=LIMIT_BYTES)
         other = await created(connection)
-        await session.send_stream(name, content())
+        await (await session.send_stream(name, content()))  # it is full
         async with connection.session(transacted=transacted) as late:
             source = content(5 * LIMIT_BYTES)
             sending = asyncio.create_task(late.send_stream(name, source))
