@@ -43,7 +43,7 @@ from angarium.store.stream_files import StreamFiles
 
 _log = logging.getLogger("angarium")
 _DRAIN_S_MAX = 2.0
-_HURRY_TOKENS_MAX = 8  # of so few writes the confirms leave before the deliveries are made
+_HURRY_TOKENS_MAX = 8  # of so few writes confirms and deliveries leave before all else that follows
 _ARM_AFTER_S = 0.001  # timers may be as late
 VERSION = version("angarium")  # looked up in files: once, not for each status
 
@@ -210,8 +210,8 @@ class Broker:
         self._run_mm(self._message_manager.handle(envelope, now=self._loop.time()))
 
     def _durable(self, tokens: list[int]) -> None:
-        """Of few, those who wait are told before anything else is done; each in a call of its own, and the producer
-        before the consumer: there he is the one who waits."""
+        """Of few, whoever waits is told before anything else is done. The producer is first: his confirm does not wait
+        for the delivery to be made."""
         if len(tokens) > _HURRY_TOKENS_MAX:
             return
         if confirms := self._message_manager.confirms(tokens):

@@ -11,7 +11,7 @@ else wants its processor each time it has looked:
 
 Nothing is decided by it but how long the loop sleeps. Everybody else's events are seen as ever, only sooner. It costs a
 processor that would have slept, for as long as such messages come and `window_s` longer; messages that come more seldom
-cost nothing. Where that processor is not there to be spent, it always sleeps: see `may_stay_awake`.
+cost nothing. Where that processor is not there to be spent, it always sleeps: see `_judge`.
 """
 import asyncio
 import os

@@ -11,7 +11,7 @@ from pathlib import Path
 def processors(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
     """How many this process may use: those it may run on, or as much time as its control groups leave it."""
     usable = float(len(os.sched_getaffinity(0)))
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # no such file, or one that says it otherwise
         for line in own.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers:

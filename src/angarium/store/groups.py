@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from angarium.core.checksum import crc32
 from angarium.core.storage import DeleteRange, Operation, Put, Table
-from angarium.store.interface import KEY_BYTES_MAX, OPERATION_BYTES, Damage, check_operations
+from angarium.store.interface import OPERATION_BYTES, Damage, check_operations
 from angarium.store.settings import PAGE_BYTES
 
 GROUP_MAGIC = b"AgG1"
@@ -115,20 +115,16 @@ class Body:
 
 def encode(operations: Sequence[Operation], start: int) -> Body:
     """Large values are not copied: they stand in the vector as they are. `start` is the group's `seed`."""
+    check_operations(operations)
     pack, crc_pack = _OPERATION.pack, _CRC.pack
     small = bytearray(HEAD_BYTES)
     buffers: list[bytes | bytearray] = [small]
     body_bytes = 0
     for operation in operations:
-        if type(operation) is Put:
+        if isinstance(operation, Put):
             kind, key, value = _PUT, operation.key, operation.value
-            is_allowed = 0 < len(key) <= KEY_BYTES_MAX
         else:
-            assert isinstance(operation, DeleteRange)
             kind, key, value = _DELETE_RANGE, operation.low, operation.high
-            is_allowed = len(key) <= KEY_BYTES_MAX + 1 >= len(value)
-        if not is_allowed:
-            check_operations([operation])  # says what is wrong with it
         value_bytes = len(value)
         record = pack(OPERATION_MAGIC, kind, operation.table, len(key), value_bytes) + key
         crc = crc32(value, crc32(record, start))

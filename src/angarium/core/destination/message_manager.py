@@ -324,7 +324,7 @@ class MessageManager(Destinations):
         return commands
 
     def deliveries(self, tokens: Sequence[int], *, now: float) -> list[Command]:
-        """The same for those who wait for what these writes have brought: to be asked for after the confirms."""
+        """The same for those who wait for what these writes have brought into logs."""
         self.now = now
         commands: list[Command] = []
         for token in tokens if not self.node_limits.makes_room else ():
