@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Self
-from weakref import WeakSet
+from weakref import ReferenceType, ref
 
 from angarium.client.acknowledging import Taken, taken_by
 from angarium.client.entering import Entering
@@ -48,7 +48,7 @@ class Consumer(Ready, Entering):
         self.done: asyncio.Future[None] = session.loop.create_future()  # what settling returns
         self.done.set_result(None)
         self._session = session
-        self._alive: WeakSet[Delivery] = WeakSet()  # deliveries that somebody still refers to
+        self._alive: set[ReferenceType[Delivery]] = set()  # deliveries that somebody still refers to
         self._unsettled = 0  # messages that arrived and have no outcome
         self._gathered = _nothing_gathered()
         self._is_dirty = False  # something was settled and not told
@@ -71,7 +71,9 @@ class Consumer(Ready, Entering):
         if self._taken is None:
             for message in self._group:
                 return message
-        next_message = await self._hand_out(None)
+            next_message = await self._next(None)
+        else:
+            next_message = await self._hand_out(self._taken, None)
         if next_message is None:
             raise StopAsyncIteration
         return next_message
@@ -81,7 +83,8 @@ class Consumer(Ready, Entering):
         if self._taken is None:
             for message in self._group:
                 return message
-        return await self._hand_out(timeout_s)
+            return await self._next(timeout_s)
+        return await self._hand_out(self._taken, timeout_s)
 
     async def receive_alone(self, timeout_s: float | None) -> Message | None:
         """For `Session.receive`."""
@@ -102,11 +105,8 @@ class Consumer(Ready, Entering):
             self._taken.messages += messages[1:]
         return messages
 
-    async def _hand_out(self, timeout_s: float | None) -> Message | None:
+    async def _hand_out(self, taken: Taken, timeout_s: float | None) -> Message | None:
         """The next message, noted as taken."""
-        taken = self._taken
-        if taken is None:
-            return await self._next(timeout_s)
         taken.asked()
         message = next(self._group, None) or await self._next(timeout_s)
         if message is not None:
@@ -275,7 +275,7 @@ class Consumer(Ready, Entering):
         unread = RangeSet()
         for message in self.unread():
             unread.add(message.position, message.position + 1)
-        for delivery in self._alive:
+        for delivery in self._deliveries():
             delivery.lost = RangeSet([(delivery.positions[delivery.low], delivery.positions[delivery.high - 1] + 1)])
         self._drop_ready()
         self._unsettled = 0
@@ -286,6 +286,10 @@ class Consumer(Ready, Entering):
         # If there is nothing to give back, it is done before this returns.
         session.driver.handle(events.Recover(session.number, self.number, list(unread)))
         return asyncio.shield(recovered)
+
+    def _deliveries(self) -> list[Delivery]:
+        """Of which messages lie here, or are in the application's hands."""
+        return [delivery for reference in list(self._alive) if (delivery := reference()) is not None]
 
     def unread(self) -> Iterator[Message]:
         """What is in nobody's hands."""
@@ -338,7 +342,7 @@ class Consumer(Ready, Entering):
         if self._is_dirty:
             self._tell_broker(is_awaited=False)
         self._buffer.append(delivery)
-        self._alive.add(delivery)
+        self._alive.add(ref(delivery, self._alive.discard))
         if self._waiters:
             self._wake_one()
         if self.on_change is not None:
@@ -350,7 +354,7 @@ class Consumer(Ready, Entering):
 
     def on_lost(self, ranges: list[Range]) -> None:
         """Drop them where they still lie ready; mark those in the application's hands."""
-        for delivery in self._alive:
+        for delivery in self._deliveries():
             mine = RangeSet(delivery.lost or ())
             first, last = delivery.positions[delivery.low], delivery.positions[delivery.high - 1]
             for low, high in ranges:

@@ -74,9 +74,7 @@ class Head(NamedTuple):
         return self.operation_count == 0
 
     def pack(self) -> bytes:
-        tail = _HEAD_TAIL.pack(
-            self.identity, self.life, self.stamp, self.sequence, self.applied, self.body_bytes, self.operation_count
-        )
+        tail = _HEAD_TAIL.pack(*self)
         return GROUP_MAGIC + _CRC.pack(crc32(tail)) + tail
 
 
@@ -127,14 +125,13 @@ def encode(operations: Sequence[Operation], start: int) -> Body:
             kind, key, value = _DELETE_RANGE, operation.low, operation.high
         value_bytes = len(value)
         record = pack(OPERATION_MAGIC, kind, operation.table, len(key), value_bytes) + key
-        crc = crc32(value, crc32(record, start))
         body_bytes += len(record) + value_bytes + 4
-        small += record
         if value_bytes <= COPY_BYTES_MAX:
-            small += value
-            small += crc_pack(crc)
+            record += value
+            small += record + crc_pack(crc32(record, start))
         else:
-            small = bytearray(crc_pack(crc))
+            small += record
+            small = bytearray(crc_pack(crc32(value, crc32(record, start))))
             buffers += (value, small)
     return Body(buffers, body_bytes, len(operations))
 

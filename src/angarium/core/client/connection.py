@@ -94,12 +94,14 @@ class ConnectionMachine:
     def handle(self, event: Event, *, now: float) -> list[Command]:
         if self.state is State.ENDED:
             raise LocalProtocolError(f"{type(event).__name__} after the connection ended")
-        self._forgive_lateness(now)
+        if self._due is not None and now > self._due:
+            self._forgive_lateness(now - self._due, now)
         self._dispatch(event, now)
-        if self._outlet.has_buffers:
+        commands = self._outlet.take()
+        if commands and isinstance(commands[0], events.SendBytes):
             self._sent_at = now
         self._due = self._next_deadline()
-        return self._outlet.take()
+        return commands
 
     def _dispatch(self, event: Event, now: float) -> None:
         outlet = self._outlet
@@ -281,7 +283,9 @@ class ConnectionMachine:
     def _next_deadline(self) -> float | None:
         match self.state:
             case State.READY:  # the commonest comes first
-                due = min(self._sent_at + self._heartbeat_s, self._silent_until)
+                due = self._sent_at + self._heartbeat_s
+                if self._silent_until < due:
+                    due = self._silent_until
             case State.NEW | State.ENDED:
                 return None
             case State.WAITING:
@@ -295,9 +299,9 @@ class ConnectionMachine:
                 due = session.closes_at
         return due
 
-    def _forgive_lateness(self, now: float) -> None:
+    def _forgive_lateness(self, late_s: float, now: float) -> None:
         """A driver that is late has not read its input either: it must not take its own delay for the broker's."""
-        if self._due is None or self._heartbeat_s == 0 or now - self._due <= self._heartbeat_s / 2:
+        if self._heartbeat_s == 0 or late_s <= self._heartbeat_s / 2:
             return
         self._silent_until = max(self._silent_until, now + self._heartbeat_s)
         self._attempt_until = max(self._attempt_until, now + self._heartbeat_s)
@@ -344,7 +348,8 @@ class ConnectionMachine:
         session = self._sessions.get(number)
         if session is not None and self.state is State.READY:
             session.receive(frame, payload, self._outlet)
-            self._forget_if_ended(session)
+            if session.is_ended:
+                del self._sessions[number]
         elif number > self._session_last or self.state is not State.READY:
             reason = f"{type(frame).__name__} for session {number}, which is not open"
             raise RemoteProtocolError("unknown-session", reason)

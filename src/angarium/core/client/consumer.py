@@ -270,7 +270,8 @@ class ConsumerWindow:
             raise self._violation("unexpected-frame", "sent Deliver before ConsumerOpened")
         batch = Batch.parse(payload)
         low, high = frame.position, frame.position + batch.count
-        if low < 0 or len(frame.redeliveries) not in (0, batch.count) or not _are_positions(frame, batch.count):
+        is_counted = not frame.redeliveries or len(frame.redeliveries) == batch.count
+        if low < 0 or not is_counted or (frame.ranges and not _are_positions(frame, batch.count)):
             raise self._violation(
                 "bad-delivery",
                 f"delivered {batch.count} messages at {low} in {len(frame.ranges)} ranges, "
@@ -285,16 +286,18 @@ class ConsumerWindow:
         if self._recalled is not None:  # they go back with the recovery
             return
         lane, asked = low >> LANE_BITS, frame.ranges or [(low, high)]
-        fresh = asked if low >= self._next_positions.get(lane, 0) else self._fresh(asked)
+        next_position = self._next_positions.get(lane, 0)
+        fresh = asked if low >= next_position else self._fresh(asked)
         if self.is_closing:  # nobody will see them
             for a, b in fresh:
                 self._gathered[Outcome.RETURN].add(a, b)
             self.flush(outlet)
             return
-        self._next_positions[lane] = max(asked[-1][1], self._next_positions.get(lane, 0))
+        if asked[-1][1] > next_position:
+            self._next_positions[lane] = asked[-1][1]
         for a, b in fresh:
             self.held.add(a, b)
-        self._tell_arrived(frame, batch, fresh, outlet)
+        self._tell_arrived(frame, batch, asked, fresh, outlet)
         if fresh != asked:
             self._on_duplicates(asked, fresh, outlet)
 
@@ -306,13 +309,15 @@ class ConsumerWindow:
             fresh = [part for gap in fresh for part in self._gathered[outcome].gaps(*gap)]
         return fresh
 
-    def _tell_arrived(self, frame: frames.Deliver, batch: Batch, fresh: list[Range], outlet: Outlet) -> None:
+    def _tell_arrived(
+        self, frame: frames.Deliver, batch: Batch, asked: list[Range], fresh: list[Range], outlet: Outlet
+    ) -> None:
         low = frame.position
         positions = [position for a, b in frame.ranges for position in range(a, b)] if frame.ranges else []
-        if not positions:
-            parts = [(a - low, b - low) for a, b in fresh]
-        elif fresh == frame.ranges:
+        if fresh == asked:
             parts = [(0, batch.count)]
+        elif not positions:
+            parts = [(a - low, b - low) for a, b in fresh]
         else:
             parts = [(bisect_left(positions, a), bisect_left(positions, b)) for a, b in fresh]
         for a, b in parts:
@@ -389,14 +394,12 @@ class ConsumerWindow:
 
 
 def _are_positions(frame: frames.Deliver, count: int) -> bool:
-    """Whether `ranges` is empty, or ascends from `position`, in one lane, and has one position for each message."""
+    """Whether `ranges` ascends from `position`, in one lane, and has one position for each message."""
     at = frame.position
     for low, high in frame.ranges:
         if not at <= low < high:
             return False
         at = high
-    if not frame.ranges:
-        return True
     is_in_one_lane = frame.position >> LANE_BITS == (at - 1) >> LANE_BITS
     is_counted = sum(high - low for low, high in frame.ranges) == count
     return is_in_one_lane and frame.ranges[0][0] == frame.position and is_counted

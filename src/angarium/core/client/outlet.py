@@ -41,7 +41,3 @@ class Outlet:
             commands.insert(0, SendBytes(self._buffers))
             self._buffers = []
         return commands
-
-    @property
-    def has_buffers(self) -> bool:
-        return bool(self._buffers)

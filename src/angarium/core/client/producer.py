@@ -217,7 +217,8 @@ class ProducerWindow:
         self.confirmed = frame.sequence
         cost, count = self._finish()
         outlet.tell(events.Confirmed(self.session, self.number, frame.sequence, cost, count))
-        self.pump(outlet)
+        if self._waiting:
+            self.pump(outlet)
 
     def on_refuse(self, frame: frames.Refuse, outlet: Outlet) -> None:
         self._check_open("Refuse")
@@ -263,7 +264,8 @@ class ProducerWindow:
             self._unconfirmed.total -= len(item.batch)
             cost += item.cost
             count += item.last - item.first + 1
-            self._refused.remove(item.first, item.last + 1)
+            if self._refused.count:
+                self._refused.remove(item.first, item.last + 1)
         self._in_flight = kept
         return cost, count
 

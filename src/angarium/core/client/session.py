@@ -261,7 +261,8 @@ class SessionWindow:
             )
         if self._transaction is not None:
             self._transaction.pump(outlet)
-        self._close_if_drained(outlet)
+        if self.closes_at is not None:
+            self._close_if_drained(outlet)
 
     def _on_opened(self, frame: frames.SessionOpened, outlet: Outlet) -> None:
         if not self._is_asked or self._is_open:
@@ -311,8 +312,10 @@ class SessionWindow:
                 del self._producers[frame.producer]
                 producer.release(frame.code, frame.reason)
                 outlet.tell(events.ProducerEnded(self.number, frame.producer, frame.code, frame.reason))
-        self._unconfirmed.feed_starved(outlet)
-        self._end_doomed(outlet)
+        if self._unconfirmed.starved:
+            self._unconfirmed.feed_starved(outlet)
+        if self._unconfirmed.doomed:
+            self._end_doomed(outlet)
 
     def _end_doomed(self, outlet: Outlet) -> None:
         for number, producer in list(self._unconfirmed.doomed.items()):

@@ -230,16 +230,17 @@ class MessageManager(Destinations):
             if (moved := self.moves.destination_frame(session, identity, frame)) is not None:
                 return moved
             return answer_removed(session, frame) or self._stream_frame(session, identity, frame, payload, now)
+        if type(frame) is frames.Publish:  # the commonest concerns nobody else
+            commands = destination.frame(session, frame, payload, now=now)
+            if destination.publishing.is_timed:
+                self._note_deadline(destination)
+            return commands
         if isinstance(frame, frames.StreamRead):
             allowed = destination.consuming.holds(session, frame.consumer, frame.position)
             return list(self.streams.read(session, identity, frame, allowed=allowed))
         if isinstance(frame, STREAM_FRAMES):
             return self._stream_frame(session, identity, frame, payload, now)
         commands = destination.frame(session, frame, payload, now=now)
-        if type(frame) is frames.Publish:  # the commonest concerns nobody else
-            if destination.publishing.is_timed:
-                self._note_deadline(destination)
-            return commands
         self._note_deadline(destination)
         return commands + self._stream_frame(session, identity, frame, payload, now)
 

@@ -91,21 +91,22 @@ class Publishing:
             reason = f"producer {frame.producer} is not open on {state.record.name!r}"
             return [ToSession(session, frames.ProducerClosed(frame.producer, "producer-closed", reason))]
         batch = Batch.trusted(payload)
-        new = state.producers.first_new(producer, batch.first_sequence, batch.last_sequence)
+        last = batch.last_sequence
+        new = state.producers.first_new(producer, batch.first_sequence, last)
         if new is None:
             # Already accepted: its confirm has been lost with a connection, or is still to come.
-            if batch.last_sequence <= producer.confirmed:
+            if last <= producer.confirmed:
                 return [ToSession(session, frames.Confirm(frame.producer, producer.confirmed))]
             return []
         if new > batch.first_sequence:
             batch = batch.slice(new - batch.first_sequence, batch.count)
-        producer.accepted = batch.last_sequence
+        producer.accepted = last
         producer.used_ms = state.wall_ms(now)
         refusal = self._refusal(batch)
         if producer.stage is not None:
             refusal = refusal or self.staging.refusal(producer, batch)
         if refusal is not None:
-            pending = self._refuse(producer, Refusal(batch.first_sequence, batch.last_sequence, *refusal))
+            pending = self._refuse(producer, Refusal(batch.first_sequence, last, *refusal))
             noted = Put(Table.PRODUCER, key_of(state.identity, producer.identity), producer.record())
             return [state.write([noted], pending)]
         if producer.stage is not None:
@@ -116,7 +117,7 @@ class Publishing:
         room = self.limits.room() if self.limits.refuses() else batch.count
         if room < batch.count:
             reason = self.limits.reason() or f"{state.record.name!r} has room for {room} of {batch.count} messages"
-            pending = self._refuse(producer, Refusal(batch.sequence(room), batch.last_sequence, limits.CODE, reason))
+            pending = self._refuse(producer, Refusal(batch.sequence(room), last, limits.CODE, reason))
         else:
             pending = PendingWrite(confirmed=(producer.identity, producer.accepted))
         operations = self.take(batch.slice(0, room) if room < batch.count else batch, pending, now=now) if room else []
@@ -130,7 +131,9 @@ class Publishing:
 
     def _refusal(self, batch: Batch) -> tuple[str, str] | None:
         """Code and reason, if the node is full, or something in the batch can never be taken: all of it is refused."""
-        return self.node_refusal or self._state.streams.refusal(self._state.identity, batch) or name_refusal(batch)
+        if self.node_refusal is not None or not batch.columns:
+            return self.node_refusal
+        return self._state.streams.refusal(self._state.identity, batch) or name_refusal(batch)
 
     def _refuse(self, producer: Producer, refusal: Refusal) -> PendingWrite:
         """It is noted, and told once it is durable: else the message could be stored after a crash, when it is sent
@@ -175,6 +178,8 @@ class Publishing:
 
     def take(self, batch: Batch, pending: PendingWrite, *, now: float) -> list[Operation]:
         """Everything that becomes of new messages: dropped as known, kept until they are due, or appended."""
+        if not batch.columns:
+            return self.append(batch, pending)
         operations: list[Operation] = []
         rest: Batch | None = batch
         if batch.columns & _DEDUPLICATION:
@@ -217,16 +222,22 @@ class Publishing:
             into = state.log.lane(number)
             if wanted:
                 operations += state.log.append(into, part)
-                if part.columns & _EXPIRY:
-                    state.note_expiring()
-                operations += state.streams.bind(state.identity, part, into.next - part.count)
-                if part.columns & _KEY and state.record.last_value:
-                    superseded, noted = self.last_values.noted(part, into.next - part.count)
-                    pending.superseded += superseded
-                    operations += noted
+                operations += self._note_columns(part, into.next - part.count, pending) if part.columns else []
             else:
                 operations += state.log.skip(into, part.count)
             pending.arrived.append(Arrival(into, into.next, part if wanted else None))
+        return operations
+
+    def _note_columns(self, batch: Batch, first_position: int, pending: PendingWrite) -> list[Operation]:
+        """What follows from what the messages have beside their bodies."""
+        state = self._state
+        if batch.columns & _EXPIRY:
+            state.note_expiring()
+        operations = state.streams.bind(state.identity, batch, first_position)
+        if batch.columns & _KEY and state.record.last_value:
+            superseded, noted = self.last_values.noted(batch, first_position)
+            pending.superseded += superseded
+            operations += noted
         return operations
 
     def confirmed(self, identity: bytes, sequence: int) -> list[Command]:

@@ -6,7 +6,6 @@ looks inside unless `columns` says that there is something to see. Its bytes are
 
 A batch is checked once, by `Batch.parse`, where it enters a process. After that its views are trusted.
 """
-import struct
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -25,6 +24,7 @@ from angarium.core.wire.layout import (
     IN_ORDER,
     KNOWN,
     MAGIC,
+    OFFSET_PAIR,
     PRIORITY,
     PRIORITY_MAX,
     PROPERTIES,
@@ -35,8 +35,6 @@ from angarium.core.wire.layout import (
     Columns,
 )
 from angarium.core.wire.packing import seal
-
-_PAIR = struct.Struct("<ii")
 
 
 class Values(NamedTuple):
@@ -50,7 +48,7 @@ class Batch:
     """A checked batch over bytes that nobody changes."""
 
     __slots__ = (
-        "_bodies_at", "_found", "columns", "count", "data", "first_sequence", "offsets", "producer", "timestamp_ms",
+        "_bodies_at", "_found", "_offsets", "columns", "count", "data", "first_sequence", "producer", "timestamp_ms",
     )  # fmt: skip
 
     data: bytes
@@ -61,13 +59,14 @@ class Batch:
     columns: int
     _bodies_at: int
     _found: dict[int, tuple[int, int]] | None  # where the columns lie, once somebody has asked
-    offsets: memoryview  # of i32: offsets[i] to offsets[i + 1] is body i
+    _offsets: memoryview | None  # the same
 
     @classmethod
     def parse(cls, data: bytes) -> "Batch":
         """Check everything that a later reader relies on; raise RemoteProtocolError `bad-batch` otherwise."""
         self = cls.intact(data)
-        _check_offsets(self.offsets.tolist(), len(data) - self._bodies_at)
+        if self.count > 1 or OFFSET_PAIR.unpack_from(data, HEADER.size) != (0, self.body_bytes):
+            _check_offsets(self.offsets.tolist(), self.body_bytes)
         if self.columns:
             self._check_columns()
         return self
@@ -91,8 +90,7 @@ class Batch:
         self.timestamp_ms = timestamp_ms
         self.columns = columns
         self._bodies_at = bodies_at
-        self._found = None
-        self.offsets = memoryview(data)[HEADER.size : offsets_end].cast("i")
+        self._found = self._offsets = None
         return self
 
     @classmethod
@@ -121,15 +119,24 @@ class Batch:
         return range(self.first_sequence, self.first_sequence + self.count)
 
     @property
+    def offsets(self) -> memoryview:
+        """Of i32: offsets[i] to offsets[i + 1] is body i."""
+        if self._offsets is None:
+            self._offsets = memoryview(self.data)[HEADER.size : HEADER.size + 4 * (self.count + 1)].cast("i")
+        return self._offsets
+
+    @property
     def body_bytes(self) -> int:
         return len(self.data) - self._bodies_at
 
     def body(self, index: int) -> bytes:
-        at = self._bodies_at
-        return self.data[at + self.offsets[index] : at + self.offsets[index + 1]]
+        at, offsets = self._bodies_at, self.offsets
+        return self.data[at + offsets[index] : at + offsets[index + 1]]
 
     def bodies(self) -> list[bytes]:
         at, data = self._bodies_at, self.data
+        if self.count == 1:
+            return [data[at:]]
         ends = [at + offset for offset in self.offsets]
         return [data[low:high] for low, high in pairwise(ends)]
 
@@ -276,7 +283,7 @@ class Batch:
             return b""
         start, _ = self._column_spans()[flag]
         values_at = start + 4 * (self.count + 1)
-        low, high = _PAIR.unpack_from(self.data, start + 4 * index)
+        low, high = OFFSET_PAIR.unpack_from(self.data, start + 4 * index)
         return self.data[values_at + low : values_at + high]
 
     def _values(self, flag: int, low: int, high: int) -> Values | None:

@@ -34,6 +34,7 @@ MAGIC = b"ABT1"
 HEADER = struct.Struct("<4sIII16sQqIIQ")
 AFTER_CRC = struct.Struct("<II16sQqIIQ")
 SUM = struct.Struct("<4sI")
+OFFSET_PAIR = struct.Struct("<ii")  # two neighbours of a column of offsets
 PRIORITY_DEFAULT = 4
 SEQUENCE_MAX = (1 << 62) - 1
 PRIORITY_MAX = 9

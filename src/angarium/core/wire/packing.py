@@ -12,6 +12,7 @@ from angarium.core.wire.layout import (
     HEADER,
     HEADERS,
     MAGIC,
+    OFFSET_PAIR,
     PRIORITY,
     PROPERTIES,
     SEQUENCE,
@@ -43,7 +44,10 @@ def pack(
     columns: MessageColumns = NO_COLUMNS,
 ) -> bytes:
     """Pack at least one message. The caller has checked sizes and priorities."""
-    offsets = array("i", accumulate(map(len, bodies), initial=0)).tobytes()
+    if len(bodies) == 1:
+        offsets = OFFSET_PAIR.pack(0, len(bodies[0]))
+    else:
+        offsets = array("i", accumulate(map(len, bodies), initial=0)).tobytes()
     blocks = [] if columns is NO_COLUMNS else _column_blocks(columns)
     announced = columns.announcements
     return seal(producer, sequence, timestamp_ms, len(bodies), announced, offsets, blocks, b"".join(bodies))
