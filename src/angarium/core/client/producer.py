@@ -11,7 +11,8 @@ again, but only a Confirm confirms it: it may not be durable yet. A refused mess
 on.
 """
 from collections import deque
-from dataclasses import dataclass
+
+import msgspec
 
 from angarium.core.client import events
 from angarium.core.client.gathered import BATCH_COST_MAX, Gathered
@@ -25,8 +26,7 @@ IN_FLIGHT_MAX = 4
 _FRAME_HEAD_BYTES_MAX = 64  # of a Publish: 16 of header and its one number
 
 
-@dataclass(slots=True)
-class InFlight:
+class InFlight(msgspec.Struct, frozen=True):
     """A batch as it was sent, kept until it is finished."""
 
     first: int
@@ -98,7 +98,7 @@ class ProducerWindow:
     # -- from our side ---------------------------------------------------------------------------
 
     def publish(self, messages: Gathered, outlet: Outlet) -> None:
-        if not messages.bodies or (len(messages) > 1 and messages.cost > BATCH_COST_MAX):
+        if not messages.bodies or (messages.cost > BATCH_COST_MAX and len(messages) > 1):
             raise LocalProtocolError(
                 f"producer {self.number}: {len(messages)} messages that cost {messages.cost:,}; publish at least one, "
                 f"and several only up to {BATCH_COST_MAX:,}"
@@ -145,7 +145,7 @@ class ProducerWindow:
     def pump(self, outlet: Outlet) -> None:
         """Send what the windows let go; if others wait for bytes already, stand in the row behind them."""
         starved = self._unconfirmed.starved
-        while self.can_send(outlet):
+        while self._waiting and self.can_send(outlet):
             if starved or not self.send_one(outlet):
                 starved.setdefault(self.number, self)
                 return

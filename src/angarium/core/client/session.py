@@ -109,7 +109,8 @@ class SessionWindow:
         self._check_taking()
         self._check_transacted("Publish", False)
         self._our_producer(event.producer).publish(event.messages, outlet)
-        self._end_doomed(outlet)
+        if self._unconfirmed.doomed:
+            self._end_doomed(outlet)
 
     def close_producer(self, event: events.CloseProducer, outlet: Outlet) -> None:
         producer = self._our_producer(event.producer)

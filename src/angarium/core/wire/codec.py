@@ -68,13 +68,14 @@ class FrameParser:
         if self._failed:
             raise LocalProtocolError("bytes fed to a parser that has failed")
         frames: list[Received] = []
+        at = 0
         try:
-            with memoryview(data) as fresh:
-                at = self._complete(fresh, frames) if self._filled else 0
-                if not self._filled:
-                    at += self._parse(fresh[at:] if at else fresh, frames)
-                    if at < len(fresh):
-                        self._keep(fresh[at:])
+            if self._filled:
+                at = self._complete(memoryview(data), frames)
+            if not self._filled:
+                at += self._parse(memoryview(data)[at:] if at else data, frames)
+                if at < len(data):
+                    self._keep(memoryview(data)[at:])
         except RemoteProtocolError:
             self._failed = True
             raise
@@ -105,7 +106,7 @@ class FrameParser:
         self._buffer[self._filled : end] = rest
         self._filled = end
 
-    def _parse(self, block: memoryview, frames: list[Received]) -> int:
+    def _parse(self, block: bytes | bytearray | memoryview, frames: list[Received]) -> int:
         """Append the complete frames; return where the first incomplete one starts."""
         at, end = 0, len(block)
         while end - at >= HEADER_BYTES:
