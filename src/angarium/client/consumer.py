@@ -289,7 +289,8 @@ class Consumer(Ready, Entering):
 
     def _deliveries(self) -> list[Delivery]:
         """Of which messages lie here, or are in the application's hands."""
-        return [delivery for reference in list(self._alive) if (delivery := reference()) is not None]
+        alive = list(self._alive)  # at once: behind the blocking face another thread may drop some meanwhile
+        return [delivery for reference in alive if (delivery := reference()) is not None]
 
     def unread(self) -> Iterator[Message]:
         """What is in nobody's hands."""

@@ -32,7 +32,6 @@ _KEEPALIVE = (
 )
 
 
-_FOR_THE_LINK = frozenset({events.SendBytes, events.Connect, events.CloseTransport})  # others are for the application
 _KEEPS_HOLDINGS = frozenset({Confirm, Deliver, Settled})  # whatever was settled before they came
 
 
@@ -140,15 +139,15 @@ class Driver:
         """Feed the machine. Raises what the machine raises, for requests that break a rule."""
         commands = self._machine.handle(event, now=self.loop.time())
         for command in commands:
-            if type(command) not in _FOR_THE_LINK:
-                self._audience.notify(command)
-            elif isinstance(command, events.SendBytes):
+            if isinstance(command, events.SendBytes):
                 self._outgoing += command.buffers
             elif isinstance(command, events.Connect):
                 self.link = Link(self)
                 self._attempt = self.loop.create_task(self._connect(self.link, command.host, command.port))
             elif isinstance(command, events.CloseTransport):
                 self._close_link(command.abort)
+            else:
+                self._audience.notify(command)
         if self._outgoing and not self._is_corked:
             self._write()
         deadline = self._machine.deadline()

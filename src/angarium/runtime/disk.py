@@ -189,8 +189,9 @@ class Disk:
             self._hand_over()
 
     def _tell(self, overlapped: Overlapped, given: list[_Queued]) -> None:
-        """Whoever waits for it first, then everybody."""
         tokens = [queued.write.token for queued in given]
+        self.unwritten_bytes -= sum([queued.size_bytes for queued in given])
+        self.freeing_bytes -= sum([queued.size_bytes for queued in given if queued.write.freeing])
         self._unshown = overlapped
         try:
             self._durable(tokens)
@@ -199,8 +200,6 @@ class Disk:
             self._finished.set()
             raise
         self._given = []
-        self.unwritten_bytes -= sum([queued.size_bytes for queued in given])
-        self.freeing_bytes -= sum([queued.size_bytes for queued in given if queued.write.freeing])
         self._completed(tokens)
 
     def _show_given(self) -> None:

@@ -145,6 +145,22 @@ def test_settlements_leave_before_input_is_looked_at(run: Runner) -> None:
     run(main())
 
 
+def test_a_consumer_forgets_the_deliveries_that_nobody_refers_to(run: Runner) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        kept: list[angarium.Message] = []
+        async with session.consume("orders") as consumer:
+            for number in range(50):
+                await session.send("orders", b"%d" % number)
+                message = await anext(consumer)
+                message.settle()
+                if number == 7:
+                    kept.append(message)
+            assert {delivery.batch.body(0) for delivery in consumer._deliveries()} == {b"7", b"49"}
+            assert len(consumer._alive) == 2
+
+    with_session(run, scenario)
+
+
 def test_a_wake_up_is_not_lost_with_the_task_it_was_for(run: Runner) -> None:
     async def scenario(server: FakeServer, session: angarium.Session) -> None:
         consumer = session.consume("orders")

@@ -7,7 +7,7 @@ from angarium.core.client.connection import State
 from angarium.core.client.reconnect import Address, ReconnectPolicy, parse_address
 from angarium.core.errors import LocalProtocolError, Rejected, RemoteProtocolError, Unavailable
 from angarium.core.wire import frames
-from tests.unit.client.client_bench import SESSION_ID, Bench, welcome
+from tests.unit.client.client_bench import QUEUE, SESSION_ID, Bench, batch_of, welcome
 
 
 def test_handshake() -> None:
@@ -224,6 +224,24 @@ def test_an_idle_client_pings_and_answers_pings() -> None:
     assert bench.take_sent() == []
 
 
+def test_who_only_listens_pings_all_the_same() -> None:
+    bench = Bench().ready(heartbeat_s=1.0).with_session().with_consumer()
+    bench.tick_to(0.9)
+    bench.receive(frames.Deliver(1, 0), payload=batch_of(1))
+    bench.clear().tick_to(1.0)
+    assert bench.take_sent() == [frames.Ping(1)]
+
+
+def test_who_goes_on_sending_notices_the_silence() -> None:
+    bench = Bench().ready(heartbeat_s=1.0).with_session().clear()
+    for number in range(1, 30):
+        bench.tick_to(number / 10)
+        bench.do(events.OpenProducer(1, number, "q", QUEUE))
+    assert bench.machine.state is State.READY
+    bench.tick_to(3.0)
+    assert bench.told_of(events.ConnectionLost)
+
+
 def test_three_silent_heartbeats_and_the_link_is_dead() -> None:
     bench = Bench().ready(heartbeat_s=1.0)
     bench.tick_to(2.0)
@@ -246,6 +264,15 @@ def test_a_lagging_driver_accuses_nobody(pause_s: float) -> None:
     bench.tick_to(bench.now + 2.9)
     assert bench.machine.state is State.READY
     assert bench.told == []
+
+
+@pytest.mark.parametrize(("late_s", "state"), [(0.4, State.WAITING), (0.6, State.READY)])
+def test_late_is_who_comes_half_a_heartbeat_after_his_time(late_s: float, state: State) -> None:
+    bench = Bench().ready(heartbeat_s=1.0)
+    bench.tick_to(2.5)
+    bench.now = 3.0 + late_s
+    bench.do(events.Tick())
+    assert bench.machine.state is state
 
 
 def test_a_request_may_be_the_first_to_come_after_a_pause() -> None:

@@ -75,6 +75,12 @@ def test_more_than_the_credit_is_a_violation(bench: Bench) -> None:
     assert isinstance(bench.told[-1], events.ConnectionFailed)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_redeliveries_of_other_than_all_messages_are_a_violation(bench: Bench, count: int) -> None:
+    bench.receive(frames.Deliver(1, 0, [1] * count), payload=batch_of(2))
+    assert isinstance(bench.told[-1], events.ConnectionFailed)
+
+
 def test_credit_lowered_late_excuses_what_was_on_its_way(bench: Bench) -> None:
     bench.do(events.SetPrefetch(1, 1, 1))
     deliver(bench, 0, 10)

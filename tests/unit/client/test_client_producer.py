@@ -199,6 +199,13 @@ def test_what_no_longer_fits_the_broker_ends_the_producer_after_what_is_in_fligh
     assert bench.take_sent() == [frames.ProducerClose(1)]
 
 
+def test_with_nothing_in_flight_such_a_body_ends_the_producer_at_once() -> None:
+    bench = Bench().ready(body_bytes_max=10, frame_bytes_max=1_000).with_session().with_producer()
+    bench.do(events.Publish(1, 1, gathered(b"x" * 11)))
+    (ended,) = bench.told_of(events.ProducerEnded)
+    assert ended.code == "message-too-long"
+
+
 # -- refusals and blocks ---------------------------------------------------------------------------
 
 
@@ -210,6 +217,16 @@ def test_refused_messages_fail_and_later_ones_go_on(bench: Bench) -> None:
     assert sequences(bench.take_batches()) == [(5, 6)]
     bench.clear().receive(frames.Confirm(1, 6))
     assert bench.told == [events.Confirmed(1, 1, 6, 4 * (1 + MESSAGE_COST), 4)]
+
+
+def test_nothing_is_remembered_of_refusals_that_are_over(bench: Bench) -> None:
+    for first in range(1, 50, 2):
+        publish(bench, b"no")
+        publish(bench, b"yes")
+        bench.receive(frames.Refuse(1, first, first, "full", "no room"))
+        bench.receive(frames.Confirm(1, first + 1))
+    assert len(bench.told_of(events.Refused)) == 25
+    assert not bench.machine._sessions[1]._producers[1]._refused
 
 
 def test_part_of_a_batch_may_be_refused(bench: Bench) -> None:

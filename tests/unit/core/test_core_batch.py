@@ -202,6 +202,14 @@ def test_a_liar_with_a_right_checksum_is_refused_or_harmless(sample: bytes) -> N
     assert 0 < taken < 8 * len(sample), "some flips only change content, some must be refused"
 
 
+@pytest.mark.parametrize("offsets", [(1, 3), (0, 2), (0, 4), (-1, 3), (3, 3), (3, 0)])
+def test_a_lone_body_lies_where_its_offsets_say_or_is_refused(offsets: tuple[int, int]) -> None:
+    data = bytearray(pack(b"p" * 16, 1, 0, [b"abc"]))
+    assert Batch.parse(bytes(data)).bodies() == [b"abc"]
+    data[HEADER.size : HEADER.size + 8] = struct.pack("<ii", *offsets)
+    assert refused(resealed(data))
+
+
 @THOROUGH
 @given(messages(), st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=4))
 def test_random_lies_are_refused_or_harmless(given_messages: Messages, lies: list[tuple[int, int]]) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from angarium.core.errors import LocalProtocolError, Unavailable
 from angarium.runtime.disk import DiskSettings
+from angarium.store.interface import group_bytes
 from tests.unit.node.disk_driver import (
     LARGE_BYTES,
     QUICK,
@@ -97,8 +98,10 @@ def test_a_confirm_that_breaks_is_loud_and_does_not_keep_the_disk_from_closing(s
         loud = asyncio.Event()
 
         def breaks(tokens: list[int]) -> None:
+            unwritten.append(driver.disk.unwritten_bytes)
             raise LocalProtocolError("no such write")
 
+        unwritten: list[int] = []
         asyncio.get_running_loop().set_exception_handler(lambda *_: loud.set())
         driver.on_durable = breaks
         store.let_go()
@@ -107,6 +110,8 @@ def test_a_confirm_that_breaks_is_loud_and_does_not_keep_the_disk_from_closing(s
         driver.disk.write(write(2, size_bytes=size_bytes))
         await asyncio.wait_for(loud.wait(), WAIT_S_MAX)
         await asyncio.wait_for(driver.disk.close(), 3.0)
+        whole = group_bytes(write(1, size_bytes=size_bytes).operations)
+        assert unwritten[0] <= whole, "what is durable no longer counts when it is told"
 
     drive_giving(script)
 

@@ -348,8 +348,7 @@ class ConnectionMachine:
         session = self._sessions.get(number)
         if session is not None and self.state is State.READY:
             session.receive(frame, payload, self._outlet)
-            if session.is_ended:
-                del self._sessions[number]
+            self._forget_if_ended(session)
         elif number > self._session_last or self.state is not State.READY:
             reason = f"{type(frame).__name__} for session {number}, which is not open"
             raise RemoteProtocolError("unknown-session", reason)

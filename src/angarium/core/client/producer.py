@@ -217,8 +217,7 @@ class ProducerWindow:
         self.confirmed = frame.sequence
         cost, count = self._finish()
         outlet.tell(events.Confirmed(self.session, self.number, frame.sequence, cost, count))
-        if self._waiting:
-            self.pump(outlet)
+        self.pump(outlet)
 
     def on_refuse(self, frame: frames.Refuse, outlet: Outlet) -> None:
         self._check_open("Refuse")

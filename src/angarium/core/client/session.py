@@ -262,8 +262,7 @@ class SessionWindow:
             )
         if self._transaction is not None:
             self._transaction.pump(outlet)
-        if self.closes_at is not None:
-            self._close_if_drained(outlet)
+        self._close_if_drained(outlet)
 
     def _on_opened(self, frame: frames.SessionOpened, outlet: Outlet) -> None:
         if not self._is_asked or self._is_open:

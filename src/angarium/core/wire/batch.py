@@ -59,7 +59,7 @@ class Batch:
     columns: int
     _bodies_at: int
     _found: dict[int, tuple[int, int]] | None  # where the columns lie, once somebody has asked
-    _offsets: memoryview | None  # the same
+    _offsets: memoryview | None  # made once somebody has asked
 
     @classmethod
     def parse(cls, data: bytes) -> "Batch":

@@ -71,7 +71,8 @@ class FrameParser:
         at = 0
         try:
             if self._filled:
-                at = self._complete(memoryview(data), frames)
+                with memoryview(data) as fresh:
+                    at = self._complete(fresh, frames)
             if not self._filled:
                 at += self._parse(memoryview(data)[at:] if at else data, frames)
                 if at < len(data):
