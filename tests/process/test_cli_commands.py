@@ -237,6 +237,7 @@ def test_what_is_refused_is_named(node: Node, arguments: tuple[str, ...], named:
         (("create", "--", "--"), "'--'"),
         (("ls", "--address", "http://x"), "http://x"),
         (("send", "q", "m", "--address", "localhost:99999"), "localhost:99999"),
+        (("up", "--listen", "127.0.0.1:99999"), "127.0.0.1:99999"),
         (("send", "q", "m", "--property", "JMSFoo=1"), "JMSFoo"),
         (("send", "q", "m", "--type", ""), "type"),
         (("send", "q", "m", "--ttl", "1e30"), "ttl"),

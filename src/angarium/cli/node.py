@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from angarium.cli import failure, output
+from angarium.core.errors import ConfigError
 from angarium.core.wire.frames import PORT_DEFAULT
 
 if TYPE_CHECKING:
@@ -110,7 +111,12 @@ def show(
 
 
 def _load(file: Path | None, data: Path | None, listen: str | None, name: str | None) -> "LoadedConfig":
-    from angarium.node.config import load_with_sources
+    from angarium.node.config import load_with_sources, parse_address
 
+    if listen is not None:
+        try:
+            parse_address(listen)
+        except ConfigError as error:
+            raise failure.Failure(str(error), failure.EXIT_USAGE) from None
     overrides = {"node.data": str(data) if data else None, "node.listen": listen, "node.name": name}
     return load_with_sources(file, overrides, os.environ)
