@@ -40,7 +40,7 @@ class Holdings:
         self._start = 0  # of the broker
         self._sends = 0
         self._gone: set[ConsumerKey] = set()
-        self._unsubscribed: set[tuple[str, str]] = set()  # perhaps: the broker may crash before it is durable
+        self.unsubscribed: set[tuple[str, str]] = set()  # perhaps: the broker may crash before it is durable
 
     # -- consumers come and go -----------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ class Holdings:
             subscription = self.subscriptions[log.name, name] = SubscriptionFacts(
                 log, name, durable, "" if log.kind == frames.DestinationKind.QUEUE else frame.selector, frame.shared
             )
-            if (log.name, name) not in self._unsubscribed:
+            if (log.name, name) not in self.unsubscribed:
                 subscription.starts_after = now
         if log.kind == frames.DestinationKind.QUEUE or (
             subscription.opened_at is None and frame.start == frames.Start.OLDEST
@@ -123,7 +123,7 @@ class Holdings:
         facts = self.consumers.get((session, number))
         if facts is not None and facts.subscription.is_ending:
             name = (facts.subscription.log.name, facts.subscription.name)
-            self._unsubscribed.add(name)
+            self.unsubscribed.add(name)
             if self.subscriptions.get(name) is facts.subscription:
                 del self.subscriptions[name]
 

@@ -210,6 +210,9 @@ class World:
             for facts in self.ledger.holdings.subscriptions.values()
             if facts.is_durable and facts.log.kind == DestinationKind.TOPIC
         ]
+        # A client that died before it was answered does not try again: what it wanted to end may still be there.
+        perhaps_ended = self.ledger.holdings.unsubscribed - self.ledger.holdings.subscriptions.keys()
+        subscriptions += [Place(name, DestinationKind.TOPIC, of) for name, of in sorted(perhaps_ended)]
         queues = [place for place in self._places if place.kind == DestinationKind.QUEUE]
         drainer = Application(
             self.client("drainer"), self.clock, self.chance("drainer"), produces=[], consumes=queues + subscriptions,

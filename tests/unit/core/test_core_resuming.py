@@ -159,6 +159,33 @@ def test_a_consumer_that_came_back_after_a_restart_and_is_cut_off_again_is_kept_
     assert world.last(consumer.session, frames.ConsumerOpened).lost == []
 
 
+def test_who_closes_after_a_restart_before_its_first_credit_is_awaited_no_longer() -> None:
+    world = World()
+    queue = world.queue_with(3)
+    consumer = world.consumer(queue)
+    assert consumer.positions == [0, 1, 2]
+    world = world.restarted()
+    other = world.consumer(queue)
+    consumer.resume([(0, 1)], credit=None, world=world)
+    assert other.positions == [], "it may still say that it has settled the others"
+    consumer.close()
+    assert sorted(other.positions) == [0, 1, 2]
+
+
+def test_who_unsubscribes_after_a_restart_before_its_first_credit_ends_its_subscription() -> None:
+    world = World()
+    topic = world.locate("t", DestinationKind.TOPIC)
+    consumer = world.consumer(topic, subscription="s")
+    world.producer(topic).publish(b"m0", b"m1")
+    world = world.restarted()
+    consumer.resume([(0, 1)], credit=None, world=world)
+    consumer.close(unsubscribe=True)
+    assert consumer.closed_codes == [""]
+    assert world.describe("t")["subscriptions"] == []
+    world.advance(5)  # subscribers that are not durable might still have come back for it
+    assert world.disk.batch_ends(topic) == []
+
+
 def test_a_consumer_opened_anew_instead_of_resumed_loses_nothing() -> None:
     world = World()
     destination = world.queue_with(4)

@@ -173,6 +173,8 @@ class Subscription(Positions):
             self._give_back(RangeSet(consumer.held.remove(low, high)))
         self._return_all(consumer.held)
         self._free_again(unclaimed)
+        # After a restart it may have claimed what it holds, and given no credit yet: nobody waits for it any longer.
+        self._return_all(self.parking.has_come(consumer.key))
 
     def forget_session(self, session: bytes) -> list[ConsumerKey]:
         """The session has ended for good: nothing of it will be claimed. Return its consumers."""
