@@ -15,8 +15,9 @@ STREAM, OTHER = b"s" * 16, b"t" * 16
 
 def backup_with(*streams: bytes) -> Told:
     machine = Replication(
-        B, b"start of " + B.store, "g", StoredReplica(EMPTY, []), ReplicationSettings(), dict.fromkeys(streams, 2)
-    )
+        B, b"start of " + B.store, "g", StoredReplica(EMPTY, []), ReplicationSettings(), dict.fromkeys(streams, 2),
+        lambda stream: False,
+    )  # fmt: skip
     return Told(machine)
 
 
@@ -85,6 +86,17 @@ def test_a_primary_gives_up_what_neither_it_nor_a_message_has(primary: Told, str
     answered = primary.tell(MessageReceived(B, m.FilesAsk("g", 1, [STREAM, OTHER])))
     # In one line with blocks and orders: one that comes back with a destination is not deleted by a word from before.
     assert answered == [SendOrder(m.FileDelete("g", 1, stream)) for stream in strays]
+
+
+def test_a_stream_that_a_primary_had_only_heard_of_is_none_of_its_files() -> None:
+    """Another one began it, and died: whoever has its first blocks is told to delete them."""
+    told = backup_with()
+    welcome(told, B, C)
+    told.tell(MessageReceived(A, m.FileSync("g", 1, STREAM, 1, 1)))
+    told.configured(configuration(2, B, C))
+    told.tell(MessageReceived(C, m.Hello("g", 2, EMPTY)))
+    answered = told.tell(MessageReceived(C, m.FilesAsk("g", 2, [STREAM])))
+    assert answered == [SendOrder(m.FileDelete("g", 2, STREAM))]
 
 
 def test_nothing_is_said_where_nobody_knows_what_messages_hold() -> None:

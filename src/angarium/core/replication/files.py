@@ -73,6 +73,10 @@ class LocalFiles:
         self.states.pop(stream, None)
         return LocalFile(DeleteFile(stream))
 
+    def forget_unbegun(self) -> None:
+        """Of a stream that was only heard of there is no file."""
+        self.states = {stream: state for stream, state in self.states.items() if state.handed}
+
     def answered(self, event: FileWritten | FileSynced) -> LocalState | None:
         state = self.states.get(event.stream)
         if state is None:
@@ -103,6 +107,7 @@ class PrimaryFiles:
         self._payloads = payloads
         self._sent: dict[bytes, _Sent] = {}
         self._acked: dict[tuple[Replica, bytes], tuple[int, int]] = {}  # written, durable
+        local.forget_unbegun()  # as a backup: others may have files of them, and ask
 
     @property
     def has_any(self) -> bool:
@@ -235,6 +240,7 @@ class BackupFiles:
         self._sourced.clear()
         self._gone.clear()
         self._unchecked.clear()
+        self._local.forget_unbegun()
         self._check_at = now + _CHECK_AFTER_S if is_in_sync else None
 
     def message(self, given: GroupConfiguration, message: FileMessage, payload: bytes, *, now: float) -> list[Command]:
