@@ -54,6 +54,10 @@ def test_blocks_that_are_on_their_way_to_the_disk_of_a_new_primary_may_come_agai
     assert not said(run_seed(950_028, ClusterStreamsWorld))
 
 
+def test_what_a_dead_primary_had_begun_is_deleted_though_its_successor_has_heard_of_it() -> None:
+    assert not said(run_seed(1_500_017, ClusterStreamsWorld))
+
+
 def test_the_same_seed_moves_the_same() -> None:
     first, second = (streams_world(7, "kill-primary").run() for _ in range(2))
     assert first.digest == second.digest
