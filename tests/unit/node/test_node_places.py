@@ -23,6 +23,12 @@ from angarium.store.durable import DurableStore
 from angarium.store.settings import StoreSettings
 
 
+@pytest.fixture(autouse=True)
+def nothing_in_var(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings that name no directory mean ./var, where `make up` has left a store of its own."""
+    monkeypatch.chdir(tmp_path)
+
+
 def test_good_places(tmp_path: Path) -> None:
     settings = NodeSettings(listen="127.0.0.1:0", data=str(tmp_path / "new" / "data"))
     check_places(NodeConfig(settings))
@@ -81,7 +87,7 @@ def test_a_port_in_use_is_refused() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(Unavailable, match=r"cannot listen on 127.0.0.1:.*in use"):
+        with pytest.raises(Unavailable, match=r"cannot listen on 127.0.0.1:.*in use; stop what listens"):
             check_free(NodeSettings(listen=f"127.0.0.1:{taken.getsockname()[1]}"))
 
 
