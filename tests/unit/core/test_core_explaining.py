@@ -226,6 +226,10 @@ def test_a_topic_has_a_sentence_for_each_subscription() -> None:
     world = World()
     topic = world.locate("t", DestinationKind.TOPIC)
     assert explain(world, "t")["code"] == "no-subscription"
+    assert "are not kept" in explain(world, "t")["sentence"]
+    world.request("destination.create", name="kept", kind="topic", retain_s=60)
+    found = explain(world, "kept")
+    assert found["code"] == "no-subscription" and "are retained in its log" in found["sentence"]
     world.consumer(topic, subscription="slow", credit=0)
     fast = world.consumer(topic, subscription="fast")
     world.consumer(topic, subscription="away").close()

@@ -305,6 +305,8 @@ def _of_topic_without_subscriptions(destination: Destination, now: float) -> dic
     if destination.state.keep_until:
         kept_s = max(0.0, destination.state.keep_until - now)
         sentence = f"nobody subscribes yet; messages are kept for {kept_s:.1f} s more, for subscribers that come back"
+    elif destination.record.retains:
+        sentence = "nobody subscribes: messages that are sent to it are retained in its log only"
     else:
         sentence = "nobody subscribes: messages that are sent to it are not kept"
     return {"code": "no-subscription", "sentence": sentence, "figures": figures}
