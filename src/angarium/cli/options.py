@@ -161,20 +161,28 @@ async def connected(broker: Broker, *, give_up_after_s: float | None = None) -> 
     """`give_up_after_s`: without a connection for so long, fail; None waits for ever. A loss is said, and its end."""
     check_seconds("--wait", broker.wait_s)
     policy = angarium.ReconnectPolicy(give_up_after_s=give_up_after_s, is_patient=broker.wait_s > 0)
-    async with angarium.connect(
-        split_addresses(broker.addresses),
-        name="angarium command line",
-        connect_timeout_s=max(broker.wait_s, CONNECT_S_MAX),
-        reconnect=policy,
-    ) as connection:
+    addresses, is_there = split_addresses(broker.addresses), False
+    try:
+        async with angarium.connect(
+            addresses,
+            name="angarium command line",
+            connect_timeout_s=max(broker.wait_s, CONNECT_S_MAX),
+            reconnect=policy,
+        ) as connection:
+            is_there = True
 
-        def tell() -> None:
-            text = "connected again" if connection.is_connected else f"connection lost, trying again: {connection.loss}"
-            failure.say(text)
+            def tell() -> None:
+                trying = f"connection lost, trying again: {connection.loss}"
+                failure.say("connected again" if connection.is_connected else trying)
 
-        connection.on_change = tell
-        yield connection
-        connection.on_change = None
+            connection.on_change = tell
+            yield connection
+            connection.on_change = None
+    except angarium.Unavailable as error:
+        if is_there or addresses != [ADDRESS_DEFAULT]:
+            raise
+        # Nobody said where: it is likely that none was started yet, or that it is elsewhere.
+        raise failure.Failure(f"{error}; 'angarium up' starts one, --address says where another one is") from error
 
 
 def check_seconds(option: str, seconds: float | None) -> None:
