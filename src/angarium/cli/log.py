@@ -21,7 +21,9 @@ _SHOWN_MAX = 10_000  # events remembered, so that none is shown twice
 def log(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl-C.")] = False,
     node: Node = "",
-    level: Annotated[str, typer.Option("--level", help="The least severe: info, warning or error.")] = "info",
+    level: Annotated[
+        str, typer.Option("--level", metavar="LEVEL", help="The least severe: info, warning, error or critical.")
+    ] = "info",
     count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="The latest of each node.")] = 50,
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,

@@ -164,7 +164,9 @@ def check_free(settings: NodeSettings) -> None:
                 probe.bind(address)
         except OSError as error:
             if error.errno in (errno.EADDRINUSE, errno.EACCES):  # others are for the real attempt to judge
-                raise Unavailable(f"cannot listen on {settings.listen}: {error.strerror}") from None
+                taken = error.errno == errno.EADDRINUSE
+                help_ = "; stop what listens there, or choose another address" if taken else ""
+                raise Unavailable(f"cannot listen on {settings.listen}: {error.strerror}{help_}") from None
 
 
 def foreign_files(data: Path) -> str:
