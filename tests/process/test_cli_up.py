@@ -70,7 +70,7 @@ def test_up_on_data_in_use_is_refused(node: Node) -> None:
 
 def test_up_with_a_bad_listen_address_is_refused(tmp_path: Path) -> None:
     done = run("up", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:notaport")
-    assert "notaport" in assert_one_sentence(done)
+    assert "notaport" in assert_one_sentence(done, code=2)
 
 
 def test_up_with_data_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
@@ -129,6 +129,12 @@ def test_without_a_command_the_whole_help_is_shown() -> None:
         done = run(*arguments)
         assert (done.returncode, done.stdout) == (2, b"")
         assert done.stderr.count(b"\n") > 5 and done.stderr.lstrip().startswith(b"Usage: angarium")
+        assert done.stderr.split(b"Usage:")[1] == run(*arguments, "--help").stdout.split(b"Usage:")[1]
+
+
+def test_a_command_that_is_mistyped_is_guessed() -> None:
+    text = assert_one_sentence(run("sned", "orders"), code=2)
+    assert text.strip() == "angarium: No such command 'sned'. Did you mean 'send'? See 'angarium --help'"
 
 
 STARTING = """

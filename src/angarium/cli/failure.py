@@ -96,11 +96,17 @@ def _code(result: object) -> int:
 
 def _tell_usage(error: typer.TyperException) -> None:
     context = getattr(error, "ctx", None)
-    text = error.format_message().rstrip(".")
+    text = error.format_message()
     if text.lstrip().startswith("Usage:"):  # a command group without a command: its whole help
         print(text, file=sys.stderr, flush=True)
+        return
+    text = text.rstrip(".")
+    if context is None:
+        say(text)
+    elif text.endswith("?"):
+        say(f"{text} See '{context.command_path} --help'")
     else:
-        say(f"{text}; see '{context.command_path} --help'" if context is not None else text)
+        say(f"{text}; see '{context.command_path} --help'")
 
 
 def _end(code: int) -> NoReturn:
