@@ -115,6 +115,7 @@ def test_a_reader_that_has_gone_ends_who_waits_for_more(node: Node, command: tup
 
 @pytest.mark.parametrize("command", [("topic", "tail", "news"), ("log", "--follow")])
 def test_others_that_follow_end_as_well(node: Node, command: tuple[str, ...]) -> None:
+    assert node.run("create", "news", "--topic").returncode == 0
     following = node.start(*command)
     assert following.stdout is not None and following.stderr is not None
     following.stdout.close()

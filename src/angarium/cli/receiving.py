@@ -222,7 +222,7 @@ async def _until_settled(session: angarium.Session, wanted: Wanted) -> None:
 
 async def _is_new(connection: angarium.Connection, wanted: Wanted) -> bool:
     """Waiting at a name that was mistyped looks like waiting at an empty queue."""
-    if wanted.is_tail or wanted.destination.startswith("_"):
+    if wanted.pattern is not None or wanted.destination.startswith("_"):
         return False
     timeout_s = waiting.TOLD_AFTER_S if wanted.timeout_s is None else max(wanted.timeout_s, waiting.OPENED_S_MIN)
     try:
