@@ -1,6 +1,7 @@
 """Goal: scripts can rely on `send`, `receive` and `topic tail`: output, exit codes, and nothing lost on the way.
 Method: `angarium` as a subprocess against a real `angarium up`. Each test uses names of its own."""
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -245,6 +246,23 @@ def test_tail_follows_a_topic(node: Node) -> None:
     out, errors = tail.communicate(timeout=WAIT_S)
     told = b"angarium: topic 'news' was not there; it has been created, and is empty\n"
     assert (tail.returncode, out, errors) == (0, b"item 1\nitem 2\n", told)
+
+
+def test_a_person_is_told_that_nobody_gets_what_was_sent(node: Node) -> None:
+    def send_at_a_terminal(name: str) -> bytes:
+        ours, theirs = os.openpty()
+        command = [*COMMAND, "send", name, "hello", "--address", node.address]
+        with os.fdopen(ours, "rb", buffering=0) as screen:
+            subprocess.run(command, stderr=theirs, env=environment(), timeout=WAIT_S, check=True)
+            os.close(theirs)
+            return screen.read(1_000).replace(b"\r\n", b"\n")
+
+    assert node.run("create", "unheard", "--topic").returncode == 0
+    confirmed = b"angarium: 1 message confirmed\n"
+    told = b"angarium: topic 'unheard': nobody subscribes: messages that are sent to it are not kept\n"
+    assert send_at_a_terminal("unheard") == confirmed + told
+    assert send_at_a_terminal("heard") == confirmed
+    assert node.run("send", "unheard", "hello").stderr == confirmed, "quiet in a pipe"
 
 
 def test_a_durable_subscription_keeps_what_came_while_nobody_listened(node: Node) -> None:

@@ -1,7 +1,9 @@
 """`angarium send`: one body, a file, or each line of standard input, confirmed before the command ends."""
 import asyncio
 import enum
+import sys
 import time
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +11,8 @@ from typing import Annotated, Any
 import typer
 
 import angarium
+from angarium.admin.administration import Administration
+from angarium.admin.timed import TimedRequests
 from angarium.cli import failure, files, options, output
 from angarium.cli.blocks import with_block
 from angarium.cli.failure import Failure
@@ -155,8 +159,11 @@ def send(
         return 0
     source = Source(body, file, lines, count)
     source.check()
-    done = _send_all(broker, _Sent(to, destination, fields, timeout), source)
+    sent = _Sent(to, destination, fields, timeout)
+    done = _send_all(broker, sent, source)
     _tell(as_json, {"destination": destination, "confirmed": done}, failure.plural(done, "message"))
+    if sent.unwanted:
+        failure.say(f"topic {destination!r}: {sent.unwanted}")
     if destination == ADMINISTRATION and fields["reply_to"] is None:
         failure.say("what came of it nobody is told: 'angarium admin' shows it, or an answer goes to --reply-to")
     return 0
@@ -198,6 +205,7 @@ class _Sent:
         self._fields = fields
         self._timeout_s = timeout_s
         self.tried = 0
+        self.unwanted = ""  # why nobody will get it, for a person who watches
         self._is_told_blocked = False
 
     async def send(self, broker: options.Broker, source: Source, watch: output.Watch) -> None:
@@ -209,6 +217,8 @@ class _Sent:
             async for chunk in source.chunks(connection.limits.body_bytes_max):
                 self.tried += len(chunk)
                 await self._confirmed(connection, session, chunk, watch)
+            if sys.stderr.isatty():
+                self.unwanted = await _unwanted(connection, self.name)
 
     def _blocked(self, name: str, reason: str) -> None:
         """What is full now may have taken all that there was to send: only who waits for it is told."""
@@ -249,3 +259,11 @@ class _Sent:
         finally:
             sending.cancel()
             watch.advance(max(0, session.confirmed_count(self._to) - watch.done))
+
+
+async def _unwanted(connection: options.Connection, name: str) -> str:
+    with suppress(angarium.AngariumError):  # it is confirmed all the same
+        found = await Administration(TimedRequests(connection, TOLD_AFTER_S)).explain(name)
+        if found.code == "no-subscription":
+            return found.sentence
+    return ""
