@@ -3,7 +3,16 @@ of a subscription."""
 from typing import TYPE_CHECKING
 
 from angarium.client.browsing import Browser
-from angarium.client.destination import Destination, Pattern, Queue, Topic, check_pattern, name_of, resolve
+from angarium.client.destination import (
+    Destination,
+    Pattern,
+    Queue,
+    Topic,
+    checked_pattern,
+    name_of,
+    plain_text,
+    resolve,
+)
 from angarium.client.pattern_browsing import PatternBrowser
 from angarium.client.session_part import SessionPart
 from angarium.client.stream_reading import IncomingStream
@@ -34,8 +43,7 @@ class Asking(SessionPart):
     ) -> PatternBrowser:
         """`browse` for all that match, one after the other, by name; a string is a glob over queues."""
         self.check_usable()
-        wanted = Pattern(pattern, kind="queue") if isinstance(pattern, str) else pattern
-        check_pattern(wanted)
+        wanted = checked_pattern(Pattern(pattern, kind="queue") if isinstance(pattern, str) else pattern)
         return PatternBrowser(
             self._connection.request, wanted, lambda name: self.browse(name, selector, browser_type=browser_type)
         )
@@ -57,6 +65,7 @@ class Asking(SessionPart):
         """End a durable subscription, which nobody consumes from; what it has not settled is gone. Raises `Rejected` if
         there is none of that name, or somebody consumes from it."""
         self.check_usable()
+        durable_name = plain_text(durable_name, "a subscription's name")
         check_name(durable_name, what="subscription")
         arguments = {"name": name_of(destination), "subscription": durable_name}
         await self._connection.request("subscription.remove", arguments)

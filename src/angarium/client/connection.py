@@ -15,6 +15,7 @@ import msgspec
 from angarium.client.acknowledging import Acknowledge, check_mode
 from angarium.client.buffer import Limits
 from angarium.client.consumer import Consumer
+from angarium.client.destination import plain_text
 from angarium.client.driver import Driver
 from angarium.client.ended import LEAVING_TIMEOUT_S, note_unfinished
 from angarium.client.log import Answer as Answer
@@ -51,7 +52,7 @@ def connect(
         raise LocalProtocolError(f"connect({addresses!r:.50}): {remedy}")
     machine = ConnectionMachine(
         addresses=[parse_address(text) for text in texts],
-        name=name or f"{Path(sys.argv[0]).name or 'python'}@{socket.gethostname()}",
+        name=plain_text(name, "name") or f"{Path(sys.argv[0]).name or 'python'}@{socket.gethostname()}",
         chance=random.Random(),
         connect_timeout_s=connect_timeout_s,
         policy=reconnect,
@@ -196,6 +197,9 @@ class Connection:
         """One administration command. Raises `Rejected` if it is refused, `Unavailable` if the connection is lost
         before the answer: it may then have been done or not."""
         self._check_usable()
+        command = plain_text(command, "a command")
+        if not isinstance(arguments, dict | None):
+            raise TypeError(f"{command}: arguments are a dict, not {type(arguments).__name__}")
         try:
             msgspec.msgpack.encode((command, arguments))
         except UnicodeEncodeError as error:  # no frame could carry it, on this connection or the next
@@ -212,7 +216,7 @@ class Connection:
 
     def log(self, destination: str) -> Log:
         """What the destination has stored, to be read by position; nothing is taken (`client.log`)."""
-        return Log(self.request, destination)
+        return Log(self.request, plain_text(destination, "a destination's name"))
 
     async def logs(self, prefix: str = "") -> list[LogDescription]:
         """What the logs of all destinations hold whose names begin so."""

@@ -15,6 +15,7 @@ from angarium.client.entering import Entering
 from angarium.client.message import Delivery, Message
 from angarium.client.ready import Ready
 from angarium.client.stream_reading import IncomingStream
+from angarium.client.subscribing import whole_prefetch
 from angarium.core.client import events
 from angarium.core.client.consumer import PREFETCH_MAX
 from angarium.core.errors import AngariumError, LocalProtocolError, Unavailable
@@ -221,9 +222,10 @@ class Consumer(Ready, Entering):
 
     def set_prefetch(self, prefetch: int) -> None:
         """How many messages may be here unsettled, from now on; 0: none come until it is more."""
-        self.resize(prefetch)
+        wanted = whole_prefetch(prefetch)
+        self.resize(wanted)
         if self.taken is not None:
-            self.taken.prefetch = prefetch
+            self.taken.prefetch = wanted
 
     def resize(self, prefetch: int) -> None:
         """The same for now, whatever the application has said."""

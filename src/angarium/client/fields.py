@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 
 import msgspec
 
-from angarium.client.destination import Destination, Queue, Topic, check_text, resolve
+from angarium.client.destination import Destination, Queue, Topic, checked_text, plain_text, resolve
 from angarium.client.property_names import check_property_name
 from angarium.client.values import PLAIN, TypedMap, TypedStream, Value
 from angarium.core.client.gathered import Options
@@ -117,11 +117,11 @@ make_options.__qualname__ = "send"  # whose fields these are: a TypeError names 
 def _typed(name: str, value: Any, kind: Any) -> Any:
     if not isinstance(value, kind) or not value:
         raise Rejected("bad-header", f"{name} {value!r}: use {'a str' if kind is str else 'str or bytes'}, not empty")
-    return value
+    return plain_text(value, name) if isinstance(value, str) else value
 
 
 def _id(name: str, value: Any) -> Any:
-    check_text(_typed(name, value, str), "bad-header", name)
+    value = checked_text(_typed(name, value, str), "bad-header", name)
     if len(value) > ID_BYTES_MAX // 4 and (size := len(value.encode())) > ID_BYTES_MAX:
         reason = f"{name} of {size:,} bytes exceeds {ID_BYTES_MAX}; give a shorter one, for instance a digest of it"
         raise Rejected("bad-header", reason)
@@ -214,7 +214,7 @@ def encode_body(body: Body) -> tuple[bytes, str | None]:
             try:
                 return body.encode(), TEXT
             except UnicodeEncodeError:
-                check_text(body, "bad-body", "text body")
+                checked_text(body, "bad-body", "text body")
                 raise
         case bytearray() | memoryview():
             return bytes(body), None

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Self
 
 from angarium.client.acknowledging import Taken
 from angarium.client.consumer import Consumer
-from angarium.client.destination import PATTERN_KINDS, PATTERN_SYNTAXES, Pattern, Queue, Topic, check_pattern
+from angarium.client.destination import PATTERN_KINDS, PATTERN_SYNTAXES, Pattern, Queue, Topic, checked_pattern
 from angarium.client.entering import Entering
 from angarium.client.message import Message
 from angarium.client.ready import Ready
+from angarium.client.subscribing import whole_prefetch
 from angarium.core.client import events
 from angarium.core.client.consumer import check_prefetch
 from angarium.core.errors import AngariumError, LocalProtocolError, Rejected
@@ -34,7 +35,7 @@ class PatternConsumer(Ready, Entering):
         self, session: "Session", number: int, pattern: Pattern, prefetch: int, options: "SubscriptionOptions"
     ) -> None:
         super().__init__(session.loop, prefetch)
-        check_pattern(pattern)
+        pattern = checked_pattern(pattern)
         if options.name and pattern.kind != "topic":
             raise Rejected("wrong-kind", f"{pattern}: only topics have named subscriptions")
         self.destination = pattern.text
@@ -197,6 +198,7 @@ class PatternConsumer(Ready, Entering):
 
     def set_prefetch(self, prefetch: int) -> None:
         """How many messages may be here unsettled, from now on: divided among the destinations; 0: none come."""
+        prefetch = whole_prefetch(prefetch)
         check_prefetch(prefetch)
         self.prefetch = prefetch
         self._divide()

@@ -28,7 +28,8 @@ from angarium.client.subscribing import (
     PREFETCH_DEFAULT,
     QUEUE_ITSELF,
     SubscriptionOptions,
-    check_prefetch,
+    checked,
+    first_prefetch,
     opening,
     subscription_name,
 )
@@ -116,10 +117,10 @@ class Session(Sends, Asking):
         has sent. `exclusive`: one consumer at a time. `start` says where a new subscription begins.
         """
         self.check_usable()
-        check_prefetch(prefetch)
+        prefetch = first_prefetch(prefetch)
         name, is_durable = subscription_name(durable, shared)
         options = SubscriptionOptions(name, start, selector, bool(shared), is_durable, no_local, exclusive)
-        return self.open_consumer(destination, prefetch, options)
+        return self.open_consumer(destination, prefetch, checked(options))
 
     def consume_matching(
         self,
@@ -134,10 +135,10 @@ class Session(Sends, Asking):
         """Open one consumer over all topics whose names match, those to come as well; a string is a glob. The options
         are those of `consume`, for each of them; a topic that is new is always taken from its beginning."""
         self.check_usable()
-        check_prefetch(prefetch)
+        prefetch = first_prefetch(prefetch)
+        options = checked(SubscriptionOptions(durable or "", start, selector, no_local=no_local, existing=True))
         if durable is not None:
-            check_name(durable, what="subscription")
-        options = SubscriptionOptions(durable or "", start, selector, no_local=no_local, existing=True)
+            check_name(options.name, what="subscription")
         return self.watches.open(pattern, prefetch, options)
 
     async def receive(self, destination: Destination, timeout_s: float | None = None) -> Message | None:

@@ -1,7 +1,8 @@
 """What a consumer asks for beside its destination, checked, and the request that it becomes."""
+import operator
 from typing import NamedTuple
 
-from angarium.client.destination import Destination, Topic, check_text, resolve
+from angarium.client.destination import Destination, Topic, checked_text, plain_text, resolve
 from angarium.core.client import events
 from angarium.core.errors import LocalProtocolError, Rejected
 from angarium.core.names import check_name
@@ -27,9 +28,28 @@ class SubscriptionOptions(NamedTuple):
 QUEUE_ITSELF = SubscriptionOptions()
 
 
-def check_prefetch(prefetch: int) -> None:
-    if prefetch < 1:
-        raise LocalProtocolError(f"prefetch {prefetch}: at least 1, else nothing ever arrives")
+def whole_prefetch(prefetch: int) -> int:
+    """As an `int` and nothing more: the broker ends a connection that asks for half a message."""
+    try:
+        return int(operator.index(prefetch))
+    except TypeError:
+        raise TypeError(f"prefetch is a whole number, not {prefetch!r}") from None
+
+
+def first_prefetch(prefetch: int) -> int:
+    found = whole_prefetch(prefetch)
+    if found < 1:
+        raise LocalProtocolError(f"prefetch {found}: at least 1, else nothing ever arrives")
+    return found
+
+
+def checked(options: SubscriptionOptions) -> SubscriptionOptions:
+    """Of the types that frames have: the broker ends a connection that says anything else."""
+    for what, value in (("no_local", options.no_local), ("exclusive", options.exclusive)):
+        if value.__class__ is not bool:
+            raise TypeError(f"{what} is True or False, not {value!r}")
+    name = plain_text(options.name, "a subscription's name")
+    return options._replace(name=name, selector=checked_text(options.selector, "bad-selector", "selector"))
 
 
 def subscription_name(durable: str | None, shared: bool | str) -> tuple[str, bool]:
@@ -48,7 +68,6 @@ def opening(
             destination = Topic(destination)
     if options.start not in _STARTS:
         raise Rejected("bad-start", f"start {options.start!r}: use 'next' or 'oldest'")
-    check_text(options.selector, "bad-selector", "selector")
     name, kind = resolve(destination, reading=True)
     start = _STARTS[options.start]
     return events.OpenConsumer(session, number, name, kind, prefetch, options.name, start, *options[2:])
