@@ -195,18 +195,19 @@ def test_a_body_that_is_no_text_is_base64_in_json(node: Node) -> None:
     assert (found["body_base64"], "body" in found) == ("//4=", False)
 
 
-def test_follow_goes_on_until_interrupted(node: Node) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_follow_goes_on_until_interrupted(node: Node, number: signal.Signals, code: int) -> None:
     following = node.start("receive", "followed", "--follow")
     assert following.stdout is not None
     try:
         for body in ("first", "second"):
             assert node.run("send", "followed", body).returncode == 0
             assert following.stdout.readline() == f"{body}\n".encode()
-        following.send_signal(signal.SIGINT)
+        following.send_signal(number)
         _, errors = following.communicate(timeout=WAIT_S)
     finally:
         following.kill()
-    assert following.returncode == 130
+    assert following.returncode == code
     assert b"Traceback" not in errors
     assert node.run("receive", "followed", "--count", "1", "--timeout", "0.3").returncode == 1  # both were settled
 
@@ -223,17 +224,32 @@ def test_a_reader_that_goes_away_ends_receive_quietly(node: Node) -> None:
     assert errors == b""
 
 
-def test_interrupting_a_sender_that_waits_for_lines(node: Node) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupting_a_sender_that_waits_for_lines(node: Node, number: signal.Signals, code: int) -> None:
     sender = node.start("send", "waiting", "--lines")
     assert sender.stdin is not None
     sender.stdin.write(b"one\n")
     sender.stdin.flush()
     assert node.run("receive", "waiting", "--count", "1", "--timeout", "10").returncode == 0
-    sender.send_signal(signal.SIGINT)
+    sender.send_signal(number)
     _, errors = sender.communicate(timeout=WAIT_S)
-    assert sender.returncode == 130
+    assert sender.returncode == code
     assert b"Traceback" not in errors
     assert b"1 message" in errors
+
+
+# Ended at once, its connection looked lost: what it had fetched was kept for it until the grace time was over.
+def test_what_a_terminated_receiver_fetched_and_did_not_write_is_free_at_once(node: Node) -> None:
+    node.run("create", "fetched")
+    following = node.start("receive", "fetched", "--follow", "--json")  # into a pipe that nobody reads
+    _wait_for_consumer(node, "fetched")
+    node.run("send", "fetched", "x" * 1_000, "--count", "2000")
+    _wait_for(lambda: json.loads(node.run("describe", "fetched", "--json").stdout)["in_flight"] >= 1000)
+    following.send_signal(signal.SIGTERM)
+    assert following.wait(WAIT_S) == 143
+    assert json.loads(node.run("describe", "fetched", "--json").stdout)["in_flight"] == 0
+    following.communicate()
+    node.run("purge", "fetched")
 
 
 # -- topics --------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
     0    done            130  interrupted (Ctrl-C)
     1    failed          141  whoever read our output went away
-    2    wrong usage
+    2    wrong usage     143  ended by SIGTERM
 
 Set ANGARIUM_TRACEBACK=1 to see the traceback of a failure that should not happen.
 """
@@ -20,6 +20,7 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
+EXIT_TERMINATED = 143
 
 # What was typed can be right nowhere, whatever the broker holds.
 USAGE_CODES = frozenset({
@@ -40,6 +41,11 @@ class OutputClosed(Exception):
     """Whoever read our standard output went away. (Typer would turn a BrokenPipeError into exit code 1.)"""
 
 
+class Terminated(Exception):
+    """By SIGTERM, which ends a command in the same order as Ctrl-C. (Of any KeyboardInterrupt Typer makes exit code
+    130.)"""
+
+
 def run(command: Callable[[], object]) -> NoReturn:
     """Run a Typer application (not standalone) and end the process with the right exit code."""
     if os.environ.get("ANGARIUM_TRACEBACK") == "1":
@@ -49,6 +55,8 @@ def run(command: Callable[[], object]) -> NoReturn:
         sys.stdout.flush()
     except (typer.Abort, KeyboardInterrupt):
         _end(EXIT_INTERRUPTED)
+    except Terminated:
+        _end(EXIT_TERMINATED)
     except OutputClosed:
         _end(EXIT_BROKEN_PIPE)
     except typer.TyperException as error:
@@ -64,6 +72,8 @@ def run(command: Callable[[], object]) -> NoReturn:
         say(describe(error))
         _end(EXIT_FAILED)
     except Exception as error:  # the last barrier before the user, who cannot use a traceback
+        if isinstance(error.__cause__, KeyboardInterrupt):  # while a module was imported: Python 3.11 wraps it
+            _end(EXIT_INTERRUPTED)
         text = str(error) or type(error).__name__
         say(f"unexpected {type(error).__name__}: {text}; ANGARIUM_TRACEBACK=1 shows where")
         _end(EXIT_FAILED)

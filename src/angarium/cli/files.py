@@ -45,7 +45,7 @@ def send_file(broker: options.Broker, sent: Sent) -> int:
             outgoing = _Outgoing(sent, descriptor, watch)
             try:
                 return options.run(lambda: outgoing.send(broker))
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, failure.Terminated):
                 became = "the message may be stored" if outgoing.is_whole else "there is no message"
                 failure.say(f"interrupted after {output.human_bytes(watch.done)}; {became}")
                 raise

@@ -2,6 +2,7 @@
 import asyncio
 import math
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -140,13 +141,31 @@ def split_addresses(given: list[str]) -> list[str]:
 
 
 def run(work: Callable[[], Awaitable[Result]]) -> Result:
-    """Run a command's coroutine. Ctrl-C cancels it, so that sessions close in order; a second one ends at once."""
+    """Run a command's coroutine. Ctrl-C cancels it, so that sessions close in order, and so does SIGTERM, by which
+    `timeout` and services are ended; a second one ends at once."""
+    is_terminated = False
 
     async def main() -> Result:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+        def terminate() -> None:
+            nonlocal is_terminated
+            is_terminated = True
+            loop.remove_signal_handler(signal.SIGTERM)
+            if task is not None:
+                task.cancel()
+
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # else somebody before us has us ignore it
+            loop.add_signal_handler(signal.SIGTERM, terminate)
         return await work()
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(main())
+        try:
+            return runner.run(main())
+        except asyncio.CancelledError:
+            if is_terminated:
+                raise failure.Terminated from None
+            raise
 
 
 class Broker(NamedTuple):

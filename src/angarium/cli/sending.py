@@ -181,7 +181,7 @@ def _send_all(broker: options.Broker, sent: "_Sent", source: Source) -> int:
     with output.Watch(f"sending to {sent.name}", source.total) as watch:
         try:
             options.run(lambda: sent.send(broker, source, watch))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, failure.Terminated):
             failure.say(f"interrupted; {_confirmed(watch.done)}, others may be stored")
             raise
         except (angarium.AngariumError, OSError, Failure) as error:
