@@ -36,7 +36,6 @@ from angarium.client.subscribing import (
 from angarium.client.watching import Watches
 from angarium.core.client import events
 from angarium.core.errors import AngariumError, LocalProtocolError, Unavailable
-from angarium.core.names import check_name
 
 if TYPE_CHECKING:
     from angarium.client.connection import Connection
@@ -136,9 +135,8 @@ class Session(Sends, Asking):
         are those of `consume`, for each of them; a topic that is new is always taken from its beginning."""
         self.check_usable()
         prefetch = first_prefetch(prefetch)
-        options = checked(SubscriptionOptions(durable or "", start, selector, no_local=no_local, existing=True))
-        if durable is not None:
-            check_name(options.name, what="subscription")
+        name, _ = subscription_name(durable, False)
+        options = checked(SubscriptionOptions(name, start, selector, no_local=no_local, existing=True))
         return self.watches.open(pattern, prefetch, options)
 
     async def receive(self, destination: Destination, timeout_s: float | None = None) -> Message | None:

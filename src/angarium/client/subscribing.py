@@ -48,24 +48,25 @@ def checked(options: SubscriptionOptions) -> SubscriptionOptions:
     for what, value in (("no_local", options.no_local), ("exclusive", options.exclusive)):
         if value.__class__ is not bool:
             raise TypeError(f"{what} is True or False, not {value!r}")
-    name = plain_text(options.name, "a subscription's name")
-    return options._replace(name=name, selector=checked_text(options.selector, "bad-selector", "selector"))
+    return options._replace(selector=checked_text(options.selector, "bad-selector", "selector"))
 
 
 def subscription_name(durable: str | None, shared: bool | str) -> tuple[str, bool]:
-    """The name, and whether it is one that outlives its consumers."""
+    """The name, empty if there is none, and whether it is one that outlives its consumers."""
     if isinstance(shared, str) and durable is not None:
         raise LocalProtocolError(f"subscription {durable!r} has a name: say shared=True, not shared={shared!r}")
-    return (shared if isinstance(shared, str) else durable) or "", not isinstance(shared, str)
+    name = shared if isinstance(shared, str) else durable
+    if name is not None:  # also an empty one, which is a variable that was never set: nothing durable would come of it
+        name = plain_text(name, "a subscription's name")
+        check_name(name, what="subscription")
+    return name or "", not isinstance(shared, str)
 
 
 def opening(
     session: int, number: int, destination: Destination, prefetch: int, options: SubscriptionOptions
 ) -> events.OpenConsumer:
-    if options.name:
-        check_name(options.name, what="subscription")
-        if isinstance(destination, str):  # only topics have subscriptions
-            destination = Topic(destination)
+    if options.name and isinstance(destination, str):  # only topics have subscriptions
+        destination = Topic(destination)
     if options.start not in _STARTS:
         raise Rejected("bad-start", f"start {options.start!r}: use 'next' or 'oldest'")
     name, kind = resolve(destination, reading=True)

@@ -1,4 +1,5 @@
-"""Goal: what no frame can carry is refused where it is said, or carried as what it is; it never ends the connection.
+"""Goal: what no frame can carry, or means nothing, is refused where it is said, or carried as what it is; it never ends
+the connection.
 Method: the fake broker behind a real server, and arguments of types that are nearly the right ones. After each of them
 the connection has to be of use."""
 import enum
@@ -112,5 +113,26 @@ def test_whatever_counts_as_a_whole_number_is_a_prefetch(run: Runner) -> None:
             consumer.set_prefetch(Whole(5))  # type: ignore[arg-type]
             await session.sync()
             assert consumer.prefetch == 5
+
+    run(main())
+
+
+# Once an empty name, as of a variable that is not set, made a subscription that was not durable, without a word.
+@pytest.mark.parametrize(
+    "consume",
+    [
+        lambda session: session.consume(TOPIC, durable=""),
+        lambda session: session.consume(TOPIC, shared=""),
+        lambda session: session.consume_matching("n*", durable=""),
+    ],
+)
+def test_a_subscription_with_an_empty_name_is_refused(
+    run: Runner, consume: Callable[[angarium.Session], object]
+) -> None:
+    async def main() -> None:
+        async with serving() as server, angarium.connect(server.address) as connection, connection.session() as session:
+            with pytest.raises(angarium.Rejected, match="subscription name ''") as refused:
+                consume(session)
+            assert refused.value.code == "bad-name"
 
     run(main())
