@@ -175,6 +175,12 @@ def test_lines_of_a_file_are_messages(node: Node, tmp_path: Path) -> None:
     assert node.run("receive", "filelines", "--count", "2").stdout == b"a\nb\n"
 
 
+@pytest.mark.parametrize("options", [(), ("--lines",)])
+def test_a_directory_is_no_body_and_is_named(node: Node, tmp_path: Path, options: tuple[str, ...]) -> None:
+    done = node.run("send", "file", "--file", str(tmp_path), *options)
+    assert assert_one_sentence(done) == f"angarium: {tmp_path}: is a directory\n"
+
+
 def test_fields_of_a_message_come_out_as_json(node: Node) -> None:
     node.run(
         "send", "fields", "text", "--property", "region=EU", "-p", "count=12", "-p", "urgent=true", "-p", 'code:="7"',

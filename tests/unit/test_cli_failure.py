@@ -1,7 +1,13 @@
-"""Goal: an interrupt is one, wherever it strikes: the exit code says so, and no error is shown."""
+"""Goal: the exit code says how a command ended: an interrupt is one wherever it strikes, and what may not be read is no
+wrong usage."""
+import os
+from contextlib import suppress
+from pathlib import Path
+
 import pytest
 
 from angarium.cli import failure
+from angarium.cli.commands import app
 
 
 class Field:
@@ -29,3 +35,14 @@ def test_what_fails_for_another_reason_is_said(capsys: pytest.CaptureFixture[str
         failure.run(command)
     assert ended.value.code == failure.EXIT_FAILED
     assert "unexpected RuntimeError: broken" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("call", [["config", "show"], ["config", "show", "--config"]])
+def test_settings_that_this_user_may_not_read_are_no_wrong_usage(
+    call: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "settings.toml").write_text("[node]\n")
+    (tmp_path / "settings.toml").chmod(0)
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # root may read anything
+    with suppress(PermissionError):  # which is said as it is, with the file's name
+        app([*call, str(tmp_path / "settings.toml")], standalone_mode=False)

@@ -17,9 +17,17 @@ if TYPE_CHECKING:
     from angarium.node.broker import ReadyInfo
     from angarium.node.config import LoadedConfig
 
-ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings as TOML.")]
-ConfigArgument = Annotated[Path | None, typer.Argument(metavar="FILE", help="Settings as TOML, as --config.")]
-Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Directory of the store.", show_default="var")]
+# What this user may not read is said where it is read: Typer would call it wrong usage, which it is not.
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings as TOML.", readable=False)
+]
+ConfigArgument = Annotated[
+    Path | None, typer.Argument(metavar="FILE", help="Settings as TOML, as --config.", readable=False)
+]
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="Directory of the store.", show_default="var", readable=False),
+]
 Listen = Annotated[
     str | None,
     typer.Option(

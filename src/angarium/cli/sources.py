@@ -68,8 +68,6 @@ async def _read_one(file: Path, bytes_max: int) -> bytes:
     with _opened(file) as descriptor:
         found = os.fstat(descriptor)
         size = found.st_size if stat.S_ISREG(found.st_mode) else 0
-        if stat.S_ISDIR(found.st_mode):
-            raise Failure(f"{file}: is a directory")
         body = await streams.read_all(descriptor, bytes_max) if size <= bytes_max else b""
         if max(size, len(body)) > bytes_max:
             length = f"{size:,}" if size > bytes_max else f"more than {bytes_max:,}"
@@ -88,6 +86,8 @@ def _opened(file: Path | None) -> Iterator[int]:
         return
     descriptor = os.open(file, os.O_RDONLY)
     try:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise Failure(f"{file}: is a directory")
         yield descriptor
     finally:
         os.close(descriptor)

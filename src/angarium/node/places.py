@@ -155,7 +155,8 @@ def _listed_here() -> str:
 
 def check_free(settings: NodeSettings) -> None:
     """Raise Unavailable if the address is somebody else's now."""
-    for family, kind, protocol, _, address in _resolved(*parse_address(settings.listen)):
+    host, port = parse_address(settings.listen)
+    for family, kind, protocol, _, address in _resolved(host, port):
         try:
             with socket.socket(family, kind, protocol) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -165,8 +166,9 @@ def check_free(settings: NodeSettings) -> None:
         except OSError as error:
             if error.errno in (errno.EADDRINUSE, errno.EACCES):  # others are for the real attempt to judge
                 taken = error.errno == errno.EADDRINUSE
-                help_ = "; stop what listens there, or choose another address" if taken else ""
-                raise Unavailable(f"cannot listen on {settings.listen}: {error.strerror}{help_}") from None
+                remedy = "; stop what listens there, or choose another address" if taken else ""
+                place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"  # also where only a host was said
+                raise Unavailable(f"cannot listen on {place}: {error.strerror}{remedy}") from None
 
 
 def foreign_files(data: Path) -> str:

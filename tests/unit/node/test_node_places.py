@@ -91,6 +91,16 @@ def test_a_port_in_use_is_refused() -> None:
             check_free(NodeSettings(listen=f"127.0.0.1:{taken.getsockname()[1]}"))
 
 
+def test_a_port_in_use_is_named_though_only_a_host_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("angarium.node.config.PORT_DEFAULT", port)
+        with pytest.raises(Unavailable, match=rf"cannot listen on 127.0.0.1:{port}: .*in use; stop what has it"):
+            check_free(NodeSettings(listen="127.0.0.1"))
+
+
 def test_files_that_are_not_a_store_are_named(tmp_path: Path) -> None:
     assert foreign_files(tmp_path / "missing") == foreign_files(tmp_path) == ""
     for name in ("lock", "journal-1-0.seg", "ballast", "lost+found"):
