@@ -42,6 +42,23 @@ def test_what_is_returned_counts_as_never_delivered() -> None:
     assert counts(consumer) == [0, 0, 0, 0]
 
 
+# Once: a restart made it redelivered, though no application had ever seen it.
+@pytest.mark.parametrize("closes", [True, False])
+def test_what_went_back_unseen_counts_as_never_delivered_after_a_restart_too(closes: bool) -> None:
+    world = World()
+    queue = world.queue_with(3)
+    consumer = world.consumer(queue, credit=3)
+    if closes:
+        world.frame(consumer.session, queue, frames.ConsumerClose(consumer.number, seen=[(0, 1)]))
+    else:
+        consumer.release((0, 1))
+        consumer.settle((1, 3), outcome=Outcome.RETURN)
+    world.advance(0.01)  # what was delivered has been noted
+    world = world.restarted()
+    world.advance(10)
+    assert counts(world.consumer(queue)) == [1, 0, 0]
+
+
 def test_the_count_survives_a_restart() -> None:
     world = World()
     queue = world.queue_with(1)

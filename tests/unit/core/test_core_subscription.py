@@ -126,6 +126,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         got = [p for claim in claims for p in self._where(*mine, within=claim)]
         expected = {p for claim in claims for p in range(*claim)} - set(got)
         assert {p for part in lost for p in range(*part)} == expected
+        self.passed_over -= {p for p in got if self.words[p] == _ORPHANED}  # it was delivered after that
         for position in self.presumed.intersection(got):  # it has never left its consumer
             if self.words[position] == _ORPHANED:
                 self.presumed.remove(position)
@@ -198,6 +199,17 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         lost = self.subscription.release(self.consumers[key], *within)
         assert {p for part in lost for p in range(*part)} == set(range(*within)) - set(got)
         self._become(got, _FREE, redelivered=True)
+
+    @rule(key=_keys, low=_fractions, high=_fractions)
+    def hand_back(self, key: ConsumerKey, low: float, high: float) -> None:
+        if key not in self.consumers or not self.readable:
+            return
+        within = self._range(low, high)
+        got = self._where(*self._taken_by(key), within=within)
+        lost = self.subscription.hand_back(self.consumers[key], *within)
+        assert {p for part in lost for p in range(*part)} == set(range(*within)) - set(got)
+        self.passed_over |= {p for p in got if p not in self.counts}  # nobody has seen it
+        self._become(got, _FREE)
 
     @rule(key=_keys, parking=st.booleans())
     def detach(self, key: ConsumerKey, parking: bool) -> None:

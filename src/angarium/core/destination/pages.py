@@ -6,7 +6,7 @@ page, and many holes are divided among many. A page holds what begins on it:
     settled        beyond the cursor of its lane
     redeliveries   delivered before, by how often
     doomed         to be buried, by reason
-    passed over    never delivered, although something later in its lane was
+    passed over    never delivered, or given back unseen, although something later in its lane was
 
 `NotedRanges` is a set of ranges that notes on which pages something has changed. Whoever writes a subscription writes
 its record and all pages noted, in one write. So pages are never written without the record: on a full disk the rule

@@ -37,7 +37,7 @@ class Positions:
         self.changed_pages: set[int] = set()  # since it was last written
         new_set: Callable[[], RangeSet] = partial(NotedRanges, self.changed_pages) if noted else RangeSet
         self.settled = new_set()
-        self.passed_over = new_set()  # never delivered, and before something that was
+        self.passed_over = new_set()  # never delivered, or given back unseen, and before something that was
         self.returned = RangeSet()
         self.delayed: list[tuple[float, Range]] = []  # a heap: until when, and what
         self.redeliveries = Redeliveries(new_set)
@@ -153,6 +153,13 @@ class Positions:
         for part in worn:
             self._doom("redelivery-limit", *part)
         self._free_again(RangeSet(worn.gaps(low, high)))
+
+    def _return_unseen(self, positions: RangeSet) -> None:
+        """Nobody has seen them. What had no count shall have none after a restart either, though it was delivered."""
+        for low, high in positions:
+            for part in self.redeliveries.uncounted(low, high):
+                self.passed_over.add(*part)
+        self._return_all(positions)
 
     def _return_all(self, positions: RangeSet) -> None:
         for low, high in positions:

@@ -42,14 +42,18 @@ class Redeliveries:
 
     def mark_delivered(self, low: int, high: int) -> list[Range]:
         """Positions without a count get the count 1; the others keep theirs. Returns the former."""
+        marked = self.uncounted(low, high)
+        for part in marked:
+            self._add(1, part)
+        return marked
+
+    def uncounted(self, low: int, high: int) -> list[Range]:
+        """The parts of [low, high) that were never delivered before."""
         counted = RangeSet()
         for positions in self._levels.values():
             for part in positions.overlap(low, high):
                 counted.add(*part)
-        marked = counted.gaps(low, high)
-        for part in marked:
-            self._add(1, part)
-        return marked
+        return counted.gaps(low, high)
 
     def drop(self, low: int, high: int) -> None:
         if self._levels:

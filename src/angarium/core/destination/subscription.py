@@ -142,6 +142,7 @@ class Subscription(Positions):
     def _never_left(self, claimed: list[Range]) -> None:
         """After a restart, whatever was under way is taken for delivered. What its consumer still has is not."""
         for low, high in claimed:
+            self.passed_over.remove(low, high)
             for part in self.presumed.remove(low, high):
                 self.redeliveries.drop(*part)
 
@@ -171,7 +172,7 @@ class Subscription(Positions):
         self.locks.disown(consumer.key)
         for low, high in list(consumer.held) if seen is None else seen:
             self._give_back(RangeSet(consumer.held.remove(low, high)))
-        self._return_all(consumer.held)
+        self._return_unseen(consumer.held)
         self._free_again(unclaimed)
         # After a restart it may have claimed what it holds, and given no credit yet: nobody waits for it any longer.
         self._return_all(self.parking.has_come(consumer.key))
@@ -214,7 +215,9 @@ class Subscription(Positions):
         if consumer.unclaimed is not None:
             # After a restart of the broker only the client knows that it had these and settled them. What it had and
             # released may be somebody else's, who has not resumed yet.
-            got += self.parking.orphaned_for(consumer.key).remove(low, high)
+            claimed = self.parking.orphaned_for(consumer.key).remove(low, high)
+            self._never_left(claimed)
+            got += claimed
         for part in got:
             if doom:
                 self._doom(doom, *part)
@@ -233,7 +236,7 @@ class Subscription(Positions):
     def hand_back(self, consumer: Consumer, low: int, high: int) -> list[Range]:
         """Give held positions back as if they had never been delivered; return what was not the consumer's."""
         got = self._take_own(consumer, low, high)
-        self._return_all(RangeSet(got))  # before a restart it may have been given back once too often
+        self._return_unseen(RangeSet(got))  # before a restart it may have been given back once too often
         return RangeSet(got).gaps(low, high)
 
     def recover(self, consumer: Consumer, number: int, seen: list[Range], *, until: float | None = None) -> None:
