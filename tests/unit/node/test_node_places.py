@@ -97,7 +97,7 @@ def test_a_port_in_use_is_named_though_only_a_host_was_said(monkeypatch: pytest.
         taken.listen()
         port = taken.getsockname()[1]
         monkeypatch.setattr("angarium.node.config.PORT_DEFAULT", port)
-        with pytest.raises(Unavailable, match=rf"cannot listen on 127.0.0.1:{port}: .*in use; stop what has it"):
+        with pytest.raises(Unavailable, match=rf"cannot listen on 127.0.0.1:{port}: .*in use; stop what listens"):
             check_free(NodeSettings(listen="127.0.0.1"))
 
 
