@@ -78,35 +78,6 @@ def test_refuse_names_the_messages_that_have_no_room() -> None:
     assert consumer.bodies == [b"1", b"2", b"3", b"6"]
 
 
-def test_a_refusal_that_was_lost_with_the_connection_is_told_again_before_any_confirm() -> None:
-    for restarts in (False, True):
-        world = World()
-        queue = limited(world, messages_max=3, over_limit="refuse")
-        producer = world.producer(queue)
-        producer.publish(b"1", b"2", b"3", b"4", b"5")
-        world.end(producer.session, closed=False)
-        if restarts:
-            world = world.restarted()
-        again = world.session()
-        opening = frames.ProducerOpen(1, "x", DestinationKind.ANY, producer.identity, 0)
-        world.frame(again, queue, opening)
-        sent = [frame for frame, _ in world.sent[again]]
-        refusal = next(frame for frame in sent if isinstance(frame, frames.Refuse))
-        assert (refusal.first, refusal.last, refusal.code) == (4, 5, "destination-full")
-        kinds = [type(frame) for frame in sent]
-        assert kinds.index(frames.Refuse) < kinds.index(frames.Confirm)
-        world.frame(again, queue, frames.ProducerClose(1))
-
-
-def test_a_refusal_that_is_known_to_be_heard_is_not_repeated() -> None:
-    world = World()
-    queue = limited(world, messages_max=3, over_limit="refuse")
-    producer = world.producer(queue)
-    producer.publish(b"1", b"2", b"3", b"4", b"5")
-    producer.resume(session=world.session())
-    assert world.received(producer.session, frames.Refuse) == []
-
-
 def test_the_oldest_go_to_the_dead_message_queue() -> None:
     world = World()
     queue = limited(world, messages_max=3, over_limit="oldest")
@@ -297,26 +268,6 @@ def test_what_is_on_its_way_to_the_dead_message_queue_makes_no_others_die() -> N
     world.auto = True
     world.run_disk()
     assert world.consumer(queue).bodies == [b"3", b"4", b"5"]
-
-
-def test_a_refusal_is_told_when_it_is_durable_and_again_to_whoever_did_not_hear_it() -> None:
-    world = World()
-    queue = limited(world, messages_max=3, over_limit="refuse")
-    producer = world.producer(queue)
-    world.auto = False
-    producer.publish(b"1", b"2", b"3", b"4", b"5")
-    assert world.received(producer.session, frames.Refuse) == []
-    world.end(producer.session, closed=False)
-    world.run_disk()
-    assert world.received(producer.session, frames.Refuse) == [], "nobody is there"
-    world.auto = True
-    for after in (world, world.restarted()):
-        producer.resume(world=after, session=after.session())
-        sent = [frame for frame, _ in after.sent[producer.session] if isinstance(frame, frames.Refuse | frames.Confirm)]
-        refusal, confirm = sent
-        assert isinstance(refusal, frames.Refuse) and (refusal.first, refusal.last) == (4, 5)
-        assert confirm == frames.Confirm(producer.number, 5)
-        after.end(producer.session, closed=False)
 
 
 def test_a_full_destination_blocks_after_a_restart() -> None:

@@ -9,15 +9,16 @@ it resumes, before a Confirm could cover it.
 """
 import struct
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 
 import msgspec
+from msgspec.structs import replace
 
 from angarium.core.errors import Rejected, RemoteProtocolError
 from angarium.core.ids import format_id
 
 _RECORD = struct.Struct("<QqB")
-_REFUSALS_MAX = 256  # remembered of one producer: far more than a client has in flight
+_REFUSALS_MAX = 256  # remembered of one producer; past it neighbours become one, or the oldest is forgotten
 
 
 class Refusal(msgspec.Struct, array_like=True, frozen=True):
@@ -48,14 +49,19 @@ class Producer:
         return head + msgspec.msgpack.encode(self.refusals) if self.refusals else head
 
     def refuse(self, refusal: Refusal) -> None:
-        self.refusals = [*self.refusals[1 - _REFUSALS_MAX :], refusal]
+        self.refusals = [*self.refusals, refusal]
+        if len(self.refusals) > _REFUSALS_MAX:
+            self.refusals = _shortened(self.refusals)
 
     def unheard(self, confirmed: int) -> list[Refusal]:
         """What its client, to whom this much is confirmed, may not have heard of, and is durable; what it has heard is
         forgotten."""
         self.refusals = [refusal for refusal in self.refusals if refusal.last > confirmed]
-        durable = [refusal for refusal in self.refusals if refusal.last <= self.confirmed]
-        return [msgspec.structs.replace(refusal, first=max(refusal.first, confirmed + 1)) for refusal in durable]
+        unheard = [
+            replace(refusal, first=max(refusal.first, confirmed + 1), last=min(refusal.last, self.confirmed))
+            for refusal in self.refusals
+        ]
+        return [refusal for refusal in unheard if refusal.first <= refusal.last]
 
 
 class ProducerTable:
@@ -163,3 +169,11 @@ class ProducerTable:
         if not numbers:
             self._by_session.pop(session, None)
         return producer
+
+
+def _shortened(refusals: list[Refusal]) -> list[Refusal]:
+    """By one. Neighbours that were refused for the same reason say as much together; without any, the oldest goes."""
+    for at, (one, other) in enumerate(pairwise(refusals)):
+        if one.code == other.code and one.last + 1 == other.first:
+            return [*refusals[:at], replace(other, first=one.first), *refusals[at + 2 :]]
+    return refusals[1:]
