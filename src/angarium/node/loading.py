@@ -43,26 +43,8 @@ class Loaded:
 def load(store: Store) -> Loaded:
     loaded = Loaded()
     state = loaded.state
-    tables = {
-        Table.NODE: state.node,
-        Table.DESTINATION: state.destinations,
-        Table.LOG: state.logs,
-        Table.SUBSCRIPTION: state.subscriptions,
-        Table.PAGE: state.pages,
-        Table.PRODUCER: state.producers,
-        Table.ATTACHED: state.attached,
-        Table.DEDUPLICATION: state.deduplication,
-        Table.LAST_VALUE: state.last_values,
-        Table.STAGE_PART: state.stage_parts,
-        Table.STAGE_COMMIT: state.stage_commits,
-        Table.TRANSACTION: state.transactions,
-        Table.PREPARED: state.prepared,
-        Table.DECISION: state.decisions,
-        Table.STREAM: state.streams,
-        Table.MOVE: state.moves,
-    }
     damaged: list[tuple[Table | None, bytes]] = []
-    for table, records in tables.items():
+    for table, records in state.tables().items():
         low, high = b"", b"\xff" * 9
         while items := store.scan(table, low, high, limit=_SCAN_LIMIT):
             for item in items:

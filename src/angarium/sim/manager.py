@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from angarium.core.destination import events as mm
 from angarium.core.destination.message_manager import MessageManager
 from angarium.core.destination.restoring import StoredState
-from angarium.core.storage import Table
 from angarium.core.stream.events import FileEvent
 from angarium.core.stream.table import held_streams
 from angarium.core.wire.frames import Frame
@@ -135,24 +134,7 @@ class SimManager:
 def load(store: Store) -> StoredState:
     """The tables that the machines keep in memory."""
     state = StoredState()
-    tables = {
-        Table.NODE: state.node,
-        Table.DESTINATION: state.destinations,
-        Table.LOG: state.logs,
-        Table.SUBSCRIPTION: state.subscriptions,
-        Table.PAGE: state.pages,
-        Table.PRODUCER: state.producers,
-        Table.ATTACHED: state.attached,
-        Table.STREAM: state.streams,
-        Table.DEDUPLICATION: state.deduplication,
-        Table.LAST_VALUE: state.last_values,
-        Table.STAGE_PART: state.stage_parts,
-        Table.STAGE_COMMIT: state.stage_commits,
-        Table.TRANSACTION: state.transactions,
-        Table.PREPARED: state.prepared,
-        Table.DECISION: state.decisions,
-    }
-    for table, records in tables.items():
+    for table, records in state.tables().items():
         for item in store.scan(table, b"", b"\xff" * 9, limit=1_000_000):
             assert not isinstance(item, Damaged), "the simulator damages batches only"
             records[item.key] = item.value

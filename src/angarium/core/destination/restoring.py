@@ -46,6 +46,27 @@ class StoredState:
     moves: dict[bytes, bytes] = field(default_factory=dict)
     stream_files: dict[bytes, StoredFile] = field(default_factory=dict)  # by identity
 
+    def tables(self) -> dict[Table, dict[bytes, bytes]]:
+        """By the table that each is read from."""
+        return {
+            Table.NODE: self.node,
+            Table.DESTINATION: self.destinations,
+            Table.LOG: self.logs,
+            Table.SUBSCRIPTION: self.subscriptions,
+            Table.PAGE: self.pages,
+            Table.PRODUCER: self.producers,
+            Table.ATTACHED: self.attached,
+            Table.DEDUPLICATION: self.deduplication,
+            Table.LAST_VALUE: self.last_values,
+            Table.STAGE_PART: self.stage_parts,
+            Table.STAGE_COMMIT: self.stage_commits,
+            Table.TRANSACTION: self.transactions,
+            Table.PREPARED: self.prepared,
+            Table.DECISION: self.decisions,
+            Table.STREAM: self.streams,
+            Table.MOVE: self.moves,
+        }
+
 
 def stored_records(state: StoredState, group: int) -> tuple[int, dict[int, DestinationRecord]]:
     """The id that the next destination gets, and the records of those that exist."""

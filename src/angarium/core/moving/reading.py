@@ -12,7 +12,7 @@ from angarium.core.destination.events import Command, ReadRows, RowsRead
 from angarium.core.destination.pending import PendingRows
 from angarium.core.destination.restoring import StoredState
 from angarium.core.moving.records import READ
-from angarium.core.storage import Table, key_of
+from angarium.core.storage import key_of
 
 if TYPE_CHECKING:
     from angarium.core.destination.message_manager import MessageManager
@@ -47,7 +47,7 @@ class RowsReading:
         if event.damaged:
             self.damaged[table.name] = self.damaged.get(table.name, 0) + event.damaged
         if self._keeps:
-            _records(self.state, table).update(event.items)
+            self.state.tables()[table].update(event.items)
         if event.rest:
             return self._read(event.rest)
         self._table += 1
@@ -57,12 +57,3 @@ class RowsReading:
         """For people; empty if there is none."""
         tables = ", ".join(f"{count} of {table}" for table, count in self.damaged.items())
         return f"{name!r} has records that fail their checksum ({tables})" if tables else ""
-
-
-def _records(state: StoredState, table: Table) -> dict[bytes, bytes]:
-    return {
-        Table.LOG: state.logs, Table.SUBSCRIPTION: state.subscriptions, Table.PAGE: state.pages,
-        Table.PRODUCER: state.producers, Table.ATTACHED: state.attached, Table.DEDUPLICATION: state.deduplication,
-        Table.LAST_VALUE: state.last_values, Table.STAGE_PART: state.stage_parts,
-        Table.STAGE_COMMIT: state.stage_commits,
-    }[table]  # fmt: skip
