@@ -36,13 +36,14 @@ def test_the_runs_are_worth_it() -> None:
         assert isinstance(outcome, Outcome)
         seen.update(outcome.tally)
         seen["full queues"] += world.audit.flow.full_seen
+        seen["commits that fill a queue"] += world.audit.flow.commits_seen
         seen["refused"] += sum(len(facts.refused) for facts in world.ledger.messages.producers)
         for log in world.ledger.messages.by_name.values():
             seen["waited until due"] += len(log.waiting)
             seen["with an id"] += len(log.identifiers)
         seen.update(world.ledger.messages.dead.values())
     assert seen["commits"] > 100
-    assert min(seen["aborts"], seen["refused"], seen["full queues"]) > 2
+    assert min(seen["aborts"], seen["refused"], seen["full queues"], seen["commits that fill a queue"]) > 2
     assert min(seen["waited until due"], seen["with an id"], seen["redeliveries"]) > 50
     assert min(seen["redelivery-limit"], seen["limit-exceeded"]) > 2
 

@@ -189,7 +189,6 @@ class SimConsumer:
         self.is_open = False
         self.is_closing = False
         self.is_ended = False
-        self.ended_code = ""
         self.on_arrival: ArrivalHook | None = None
 
     @property
@@ -269,7 +268,6 @@ class SimConsumer:
             case events.ConsumerEnded(code=code, reason=reason):
                 if code not in _EXPECTED_ENDS:
                     raise Violation("consumers end when asked to", f"{self.destination}: {code}: {reason}")
-                self.ended_code = code
                 self.end()
 
     def end(self) -> None:

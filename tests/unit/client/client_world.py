@@ -40,7 +40,6 @@ class Application:
     settled: RangeSet = field(default_factory=RangeSet)
     bodies: dict[int, bytes] = field(default_factory=dict)
     lost_count: int = 0
-    duplicates: int = 0
 
     def arrived(self, command: events.MessagesArrived) -> None:
         low, high = command.position + command.low, command.position + command.high

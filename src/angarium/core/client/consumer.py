@@ -46,7 +46,6 @@ class ConsumerWindow:
         self.number = request.consumer
         self.place = 0  # among the session's producers and consumers, as the application opened them
         self.held = RangeSet()
-        self.duplicates = 0  # delivered although held or settled here
         self.is_closing = False
         self._request = request
         self._prefetch = request.prefetch
@@ -299,7 +298,7 @@ class ConsumerWindow:
             self.held.add(a, b)
         self._tell_arrived(frame, batch, asked, fresh, outlet)
         if fresh != asked:
-            self._on_duplicates(asked, fresh, outlet)
+            self._on_duplicates(asked, outlet)
 
     def _fresh(self, asked: list[Range]) -> list[Range]:
         """What of it is neither held nor settled here. Beyond what was ever received, all is."""
@@ -333,8 +332,7 @@ class ConsumerWindow:
                 for low, high in fresh:
                     item.ranges.remove(low, high)
 
-    def _on_duplicates(self, asked: list[Range], fresh: list[Range], outlet: Outlet) -> None:
-        self.duplicates += sum(high - low for low, high in asked) - sum(b - a for a, b in fresh)
+    def _on_duplicates(self, asked: list[Range], outlet: Outlet) -> None:
         for low, high in asked:
             for a, b in self._disputed.remove(low, high):
                 self._gathered[Outcome.SETTLE].add(a, b)

@@ -2,12 +2,11 @@
 
 Marks (position, bytes up to there) stand at the ends of batches. When there are too many every second one is dropped;
 between two marks bytes are taken to be spread evenly. So the figure is exact while few batches are stored, and off by
-at most the bytes between two marks, 1/`MARKS_MIN` of the backlog or so, when there are very many.
+at most the bytes between two marks, two parts in `MARKS_MAX` of the backlog or so, when there are very many.
 """
 from bisect import bisect_left, bisect_right
 
 MARKS_MAX = 4_096
-MARKS_MIN = MARKS_MAX // 2
 
 
 class ByteGauge:

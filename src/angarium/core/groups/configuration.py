@@ -54,9 +54,6 @@ class GroupConfiguration(msgspec.Struct, frozen=True, array_like=True):
     def is_formed(self) -> bool:
         return self.epoch > 0
 
-    def rank(self, replica: Replica) -> int | None:
-        return self.in_sync.index(replica) if replica in self.in_sync else None
-
 
 def min_copies_of(copies: int) -> int:
     """A majority of the copies, rounded down for two: 1 -> 1, 2 -> 1, 3 -> 2, 5 -> 3."""

@@ -89,10 +89,6 @@ def _member(goal: Goal, operator: str) -> tuple[str, frozenset[type], object] | 
     return None
 
 
-def function_of(goal: Goal) -> Match:
-    return finished(making_function(goal, Pace()))
-
-
 def making_function(goal: Goal, pace: Pace) -> Portions[Match]:
     match goal:
         case All(items):

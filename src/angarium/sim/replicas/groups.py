@@ -3,6 +3,7 @@
 It may be out of reach of a node, hears late that one has gone, and what it says may be lost or come late. A node that
 starts may first hear of a configuration that is no longer valid: from a voter that is behind.
 """
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Protocol
@@ -173,13 +174,11 @@ class Decider:
             case g.AdmitAsk(_, epoch, primary, replica):
                 self._change(node, message, lambda: admitted(current, epoch, primary, replica))
 
-    def _change(self, node: SimReplica, message: g.ShrinkAsk | g.AdmitAsk, rule: "Rule") -> None:
+    def _change(
+        self, node: SimReplica, message: g.ShrinkAsk | g.AdmitAsk, rule: Callable[[], GroupConfiguration]
+    ) -> None:
         try:
             self._decide(rule())
         except Rejected as refusal:
             refused = g.ChangeRefused(message.group, message.epoch, refusal.code, str(refusal), self.current)
             self._tell(node, partial(node.asked, refused))
-
-
-class Rule(Protocol):
-    def __call__(self) -> GroupConfiguration: ...
