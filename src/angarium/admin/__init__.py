@@ -1,1 +1,1 @@
-"""Administration over a client connection: the only way in for the command line and the console."""
+"""Administration over a client connection: how the command line looks after a broker or a cluster."""

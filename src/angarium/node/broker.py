@@ -1,7 +1,9 @@
 """A whole broker in one process: one client manager, one message manager, the in-memory bus, one store.
 
-This module only connects: sockets and disk turn into events, machines turn events into commands, commands go to
-sockets, bus and disk, in order. One timer serves both machines.
+This module connects: sockets and disk turn into events, machines turn events into commands, commands go to sockets, bus
+and disk, in order. One timer serves both machines. What becomes of a message is decided by the machines. Only what goes
+first is decided here: a lone frame does not wait for the loop's next turn, and of a few durable writes confirms and
+deliveries leave before all else that follows.
 """
 import asyncio
 import logging

@@ -22,7 +22,8 @@ class FramesReceived(msgspec.Struct, frozen=True):
 
 
 class InputRefused(msgspec.Struct, frozen=True):
-    """The bytes of the connection are no frames."""
+    """The connection broke the protocol before there was a frame to handle: its bytes are no frames, or its client has
+    not said Hello in time."""
 
     connection: int
     code: str
