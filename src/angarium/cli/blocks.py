@@ -1,4 +1,4 @@
-"""Options that several commands share: written once, as the parameters of what makes something of them.
+"""Options that several commands share: written once, as the parameters of a function that makes one value of them.
 
     @with_block("which", _filter)
     def ls(address: options.Address = [], *, which: DeadFilter) -> None: ...

@@ -35,7 +35,7 @@ async def pour(data: bytes) -> None:
 
 
 def check_reader() -> None:
-    """Raise OutputClosed if whoever read our output has gone. Who waits for something to write would not find out."""
+    """Raise OutputClosed if the reader of our output has gone: a command that has nothing to write would not notice."""
     if stat.S_ISFIFO(os.fstat(STDOUT).st_mode):
         poll = select.poll()
         poll.register(STDOUT, 0)  # a pipe that nobody reads is told in any case

@@ -171,8 +171,8 @@ class Consumer(Ready, Entering):
         return self.done
 
     def _tell_broker(self, *, is_awaited: bool) -> None:
-        """Of what was settled. Somebody else waits for what goes back, and the broker for whoever can take little more;
-        for the rest nobody waits, and told one by one each would be in the way of the next message."""
+        """Have the settlements sent: soon if something goes back, which others wait for, or if this consumer can take
+        little more until they are. Otherwise later, many together: one by one each would be in the next one's way."""
         is_awaited = is_awaited or self._unsettled * _UNHURRIED_SHARE > self.prefetch
         if not self._is_dirty or (is_awaited and not self._is_told_soon):
             self._is_dirty, self._is_told_soon = True, is_awaited

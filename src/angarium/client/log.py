@@ -139,8 +139,8 @@ class Log:
         identity: int = 0,
         bytes_max: int = PAGE_BYTES,
     ) -> LogPage:
-        """Some of what is stored in the lane from `position` on and before `end`, that the selector is true of; without
-        "body", "headers" or "properties" if they are to be omitted. It may be empty: go on from its `next`.
+        """One page of the lane of `position`: messages from there on, before `end`, that the selector is true of. What
+        `omit` names ("body", "headers", "properties") is left out. A page may be empty: go on from its `next`.
 
         Raises `Rejected` (`destination-removed`) if the destination is no longer the one with that identity.
         """
@@ -246,7 +246,7 @@ async def _ahead(pages: AsyncGenerator[LogPage, None]) -> AsyncGenerator[LogPage
 
 
 async def list_logs(request: Request, prefix: str = "") -> list[LogDescription]:
-    """Of all destinations whose names begin so."""
+    """The logs of all destinations whose names begin with `prefix`."""
     found: list[LogDescription] = []
     while True:
         arguments = {"after": found[-1].name if found else "", "prefix": prefix}

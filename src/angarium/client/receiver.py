@@ -4,8 +4,8 @@ Its consumer fetches only while somebody waits, and only as many messages as the
 last has gone (it was on its way when the time was over) is given back at once, as if it had never been delivered:
 somebody else may be waiting for it.
 
-Of a session's consumers at most `RECEIVERS_MAX` are for this. For one more, the one that was used longest ago is closed
-of those that nobody waits at and nothing is unsettled of.
+A session has at most `RECEIVERS_MAX` consumers of this kind. To open one more, the least recently used one is closed
+that nobody waits at and that has no unsettled message.
 """
 from typing import TYPE_CHECKING
 
@@ -44,8 +44,8 @@ class Receiver:
         return self._waiting == 0
 
     def close_if_done(self) -> bool:
-        """Unless somebody waits here, or has a message from here. Where the session settles by itself, whoever asks
-        elsewhere is done with what came from here."""
+        """Close it, unless somebody waits here or still has a message from here. In a session that settles by itself,
+        an application that receives elsewhere is done with what it received here."""
         if not self.is_idle:
             return False
         for taken in self.consumer.all_taken():

@@ -1,5 +1,7 @@
-"""What is raised for bytes that nobody sane has encoded: by msgspec, by a text in them that is not UTF-8, by nesting
-without end. Whoever decodes what came from outside, or lay on a disk, expects all of it."""
+"""The errors that decoding malformed bytes raises: msgspec's own, text that is not UTF-8, nesting that is too deep.
+
+Catch all of them wherever bytes are decoded that came from outside or lay on a disk.
+"""
 import msgspec
 
 MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

@@ -212,8 +212,8 @@ class Broker:
         self._run_mm(self._message_manager.handle(envelope, now=self._loop.time()))
 
     def _durable(self, tokens: list[int]) -> None:
-        """Of few, whoever waits is told before anything else is done. The producer is first: his confirm does not wait
-        for the delivery to be made."""
+        """If only a few writes are durable, confirms and deliveries leave before anything else is done. Confirms go
+        first: no producer waits for a delivery to be made."""
         if len(tokens) > _HURRY_TOKENS_MAX:
             return
         if confirms := self._message_manager.confirms(tokens):

@@ -234,7 +234,7 @@ class EventLog(logging.Handler):
         self.waiting()
 
     def take(self, count_max: int) -> list[Event]:
-        """To be published now; whoever cannot gives them back."""
+        """Events to be published now. A caller that cannot publish them gives them back (`give_back`)."""
         with self._mutex:
             taken = [self._unpublished.popleft() for _ in range(min(count_max, len(self._unpublished)))]
             dropped, self.unpublished_dropped = self.unpublished_dropped, 0

@@ -15,8 +15,8 @@ def wall_ms_now() -> float:
 
 
 def wall_ms_at_zero(clock: Callable[[], float], wall_ms: Callable[[], float] = wall_ms_now) -> float:
-    """What the wall clock showed when `clock` was 0, in ms. Of a few looks the one that took least time counts: who is
-    made to wait between the two clocks would see a step that nobody made."""
+    """What the wall clock showed when `clock` was 0, in ms. Of a few looks the quickest counts: if this thread is held
+    up between reading the two clocks, the difference looks like a step that nobody made."""
     looks: list[tuple[float, float]] = []
     for _ in range(_LOOKS):
         before = clock()

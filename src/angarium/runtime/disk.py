@@ -381,7 +381,8 @@ class Disk:
             self._threads.call(self._completed_in_thread, [queued.write.token], queued.size_bytes, queued.size_bytes)
 
     def _has_room(self) -> bool:
-        """All that waited has found room in the reserve, and who was told to wait sends nothing to be tried: so ask."""
+        """Nothing waits to be tried: the writes that did have found room in the reserve, and blocked producers send
+        none. So ask the store itself."""
         if self._store.blocked_reason is None:
             return True
         self._store.retry()

@@ -25,7 +25,7 @@ from angarium.store.layers import Layers
 from angarium.store.memtable import KeyRanges, Memtable
 from angarium.store.tables import TableItem, TableRange, Tables
 
-SMALL_SHARE = 4  # what is left of a memtable is small up to this part of the ballast
+SMALL_SHARE = 4  # the rest of a memtable counts as small up to a fourth of the ballast
 
 
 class Checkpoint:

@@ -144,10 +144,10 @@ class Store(Protocol):
     def statistics(self) -> StoreStatistics: ...
 
     def room_bytes(self) -> int:
-        """About how much more the disk can take: what is free on it, and what of the store's own file is free again."""
+        """About how many more bytes fit: those free on the disk, and those free again in the store's own file."""
 
     def make_room(self) -> None:
-        """With the next commit, what was deleted and is only noted in the journal goes from the disk, too."""
+        """With the next commit, delete from the disk as well what the journal only notes as deleted."""
 
     def close(self) -> None: ...
 

@@ -130,8 +130,9 @@ class StreamFiles:
     def scan(
         self, held: Container[bytes], *, unsynced_blocks_max: int, in_use: bool = False
     ) -> dict[bytes, StoredFile]:
-        """Every file: of those that a message holds only how long it is; of the others what is whole, and the rest is
-        cut off. Unless they are `in_use`: then another thread may just be appending to one, or deleting it."""
+        """Every file, by identity. Of one that a message holds only its length is looked at. Of any other the blocks
+        that are whole count, and the rest is cut off; unless files are `in_use`, for then another thread may be
+        appending to one or deleting it."""
         found: dict[bytes, StoredFile] = {}
         for path in sorted(self._directory.iterdir()):
             try:

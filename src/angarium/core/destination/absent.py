@@ -1,4 +1,4 @@
-"""What a session is answered whose destination has been removed meanwhile."""
+"""The answers to frames for a destination that has been removed meanwhile."""
 from angarium.core.destination.events import Command, ToSession
 from angarium.core.wire import frames
 

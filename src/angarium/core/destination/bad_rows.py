@@ -1,8 +1,8 @@
-"""Rows that are no message for where they were to go, in the dead message queue: all that clients may send there.
+"""Bad rows: rows of a writer that could not become messages. They are all that clients may send to `_DMQ`.
 
-A writer that is asked to (Spark's option `badRows`) stages such a row for `_DMQ`, with the header `dead_letter` that
-the broker itself gives to what dies, and nothing beside it. It can tell of nothing but a row that was never a message:
-what it says is checked here, so that nobody forges the death of one.
+A writer that is asked to (Spark's option `badRows`) stages such a row for `_DMQ`. It has the header `dead_letter`,
+which otherwise only the broker gives to dead messages, and no other header. What the header says is checked here: it
+may tell of a bad row and of nothing else, so that nobody can forge the death of a message.
 """
 from typing import Annotated, Literal
 

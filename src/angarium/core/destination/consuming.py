@@ -48,7 +48,7 @@ class Consuming:
             return [*ended, self._opened(consumer, lost), *self._dispatch.pump(subscription)]
         # Who is attached has to survive a restart: it decides for whom unsettled messages are kept.
         operations = [*state.subscription_puts(subscription), state.attached_put(consumer)]
-        # Whoever opens may be the one who empties a full disk; and all writes of these records keep their order.
+        # `freeing`: this consumer may be the one that empties a full disk, and all writes of these records keep order.
         return [*ended, state.write(operations, PendingWrite(opened=consumer, lost=lost), freeing=True)]
 
     def _subscription_for(self, session: bytes, frame: frames.ConsumerOpen) -> tuple[Subscription, list[Command]]:

@@ -123,8 +123,9 @@ def _note_damage(subscription: Subscription, low: int, high: int, found: Piece |
 
 
 def deliver_fresh(subscription: Subscription, lane: int, end: int, batch: Batch) -> tuple[Consumer, ToSession] | None:
-    """What `deliver` does with a batch that is all that is free and goes whole to who is first in line, in the few
-    steps that this takes: a lone message waits for each. None if it is not as plain as that, and nothing was done."""
+    """Deliver a batch that goes whole to the first consumer in line, when nothing else is free: the same as `deliver`,
+    in as few steps as that takes, because a lone message waits for each. None, and nothing is done, if the case is not
+    as plain as that."""
     line, low, fresh = subscription.line, end - batch.count, subscription.fresh
     consumer = line.first()
     if (

@@ -289,7 +289,7 @@ class Destination:
 
 
 def _doom(subscription: Subscription, position: int) -> bool:
-    """Whoever holds it, or nobody: it is not delivered again."""
+    """Have it buried, whether a consumer holds it or it is free; False if neither, or if nothing is buried there."""
     if not subscription.buries:
         return False
     for consumer in subscription.consumers.values():

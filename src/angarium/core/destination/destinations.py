@@ -171,7 +171,7 @@ class Destinations:
         return destination, [Put(Table.DESTINATION, key_of(identity), msgspec.msgpack.encode(record)), noted]
 
     def write_creation(self, destination: Destination, operations: list[Operation], answer: ToSession) -> Write:
-        """Whoever asks for the destination before it is durable is answered then."""
+        """Answered when it is durable, as are others that ask for the destination until then."""
         pending = self.creation(destination)
         pending.answers.append(answer)
         others, more = self.tracer.prepared(destination.record)
@@ -193,7 +193,7 @@ class Destinations:
     # -- removing -----------------------------------------------------------------------------------
 
     def remove(self, destination: Destination, pending: PendingWrite) -> list[Command]:
-        """Whoever uses it is told; what is stored of it goes."""
+        """Tell its producers and consumers, and delete all that is stored of it."""
         record = destination.record
         reason = f"{record.name!r} has been removed"
         closings, operations = destination.remove("destination-removed", reason)

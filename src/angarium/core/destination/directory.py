@@ -114,7 +114,7 @@ class Directory:
             self._awaited_until = now + self.settings.resume_grace_s
 
     def restarted(self, now: float) -> None:
-        """Whoever watched before may come back."""
+        """Sessions that watched before the restart may come back: new topics keep their log for them until then."""
         self._awaited_until = now + self.settings.resume_grace_s
 
     def created(self, destination: Destination, now: float) -> None:

@@ -51,7 +51,7 @@ class LogWanted:
         return cls(position, end, bytes_max, keep, _omitted(request))
 
     def within(self, stored: Stretch) -> tuple[int | None, int]:
-        """From where to where of what is wanted is stored; None: nowhere."""
+        """The part of the wanted range that is stored; None if nothing of it is."""
         start, stop = max(self.position, stored.first), min(self.end, stored.end)
         return (start if start < stop else None), stop
 

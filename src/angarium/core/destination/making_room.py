@@ -100,17 +100,17 @@ class RoomMaker:
         return commands
 
     def is_waiting(self) -> bool:
-        """For something that need not be written: that others are served, or that something is free again."""
+        """Whether it waits for something that no write tells: a delivery to others, or that something is free again."""
         return self._is_short or bool(self._limits.stuck) or self._is_turn()
 
     def _is_turn(self) -> bool:
-        """Whoever was not delivered to during the last portion is served before the next one."""
+        """Subscriptions that paused for the last portion are delivered to before the next one is made."""
         if self._turns:
             self._turns = [turn for turn in self._turns if self._is_unserved(*turn)]
         return bool(self._turns)
 
     def _is_unserved(self, destination: Destination, subscription: Subscription, reads: int) -> bool:
-        """It waits for the same read as then. Whoever has gone meanwhile is not told what was read for it."""
+        """Its read of that time is still to be answered. One that has gone meanwhile will not be delivered to."""
         is_read = subscription.reading and subscription.reads == reads
         return is_read and self._knows(destination, subscription)
 
@@ -130,8 +130,8 @@ class RoomMaker:
         return f"the node holds {limits.bytes:,} bytes, and node_bytes_max is {settings.node_bytes_max:,}"
 
     def _is_full_of_dead(self, over: tuple[int, int]) -> bool:
-        """Whether what is too much cannot die; once so, until there is a fifth of room for the dead, or for the living:
-        else producers would go on and stop for each one that is redriven."""
+        """Whether the dead message queue has no room for what is too much. Once it had none, this holds until a fifth
+        of its room, or of the room of all others, is free: else producers would stop and go with each one redriven."""
         limits, queue = self._limits, self._dead()
         if queue is None:
             return False

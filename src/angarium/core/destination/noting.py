@@ -1,7 +1,8 @@
-"""How far subscriptions have delivered is noted a moment after they did, so that after a crash what was delivered is
-marked as redelivered. Most of it is settled by then: that note says all, and is made anyway.
+"""Notes of how far subscriptions have delivered, so that after a crash what was delivered is marked as redelivered.
 
-Nobody waits for it. One note for all that was delivered in that moment costs hardly more than one for a single message.
+A note is written a moment after the delivery. Most messages are settled by then; the settlement's own write says how
+far was delivered, too, and no other note is needed. Nobody waits for a note, and one for all that was delivered in that
+moment costs hardly more than one for a single message.
 """
 from collections.abc import Mapping
 

@@ -34,7 +34,8 @@ def with_options(record: DestinationRecord, given: Mapping[str, Any]) -> Destina
         if not valid:
             raise Rejected("bad-argument", f"{name} = {value!r}: it is {wanted}")
     if record.owner or record.name in (DEAD_MESSAGE_QUEUE, EVENT_LOG):
-        # What is in a temporary destination concerns nobody else; what is dead stays so; an event is none to bury.
+        # Nothing of these is buried: temporary messages concern nobody else, dead ones are buried already, and events
+        # are not worth it.
         chosen["buries"] = False
     if record.owner or record.name.startswith("_"):
         chosen["traced"] = False

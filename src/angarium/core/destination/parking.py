@@ -31,7 +31,7 @@ class Parking:
 
     @property
     def keys(self) -> list[ConsumerKey]:
-        """Whoever may come back."""
+        """Consumers that may come back."""
         return [*self.parked, *self.awaited]
 
     @property

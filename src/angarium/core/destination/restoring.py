@@ -85,8 +85,8 @@ def stored_records(state: StoredState, group: int) -> tuple[int, dict[int, Desti
 def take_up(
     destinations: dict[int, Destination], state: StoredState, *, now: float, arriving: Iterable[int] = ()
 ) -> list[Operation]:
-    """Give the destinations what was stored of them; returns what is to be corrected in the store. `arriving`: ids of
-    those that are not to be known yet."""
+    """Give each destination its stored records; returns the corrections that the store needs. `arriving`: ids of
+    destinations that are being moved here, and are not to be known yet: their records stay."""
     logs: dict[int, dict[tuple[int, int], tuple[int, int]]] = {}
     for key, value in state.logs.items():
         identity, log_field, figures = parse_log_record(key, value)

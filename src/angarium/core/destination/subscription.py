@@ -291,7 +291,7 @@ class Subscription(Positions):
         return None if lock is None else lock.positions.count
 
     def unlock(self, transaction: TransactionKey, consumer: int) -> None:
-        """The transaction is rolled back: to whoever had it before, or to anybody."""
+        """The transaction is rolled back: what it locked goes back to the consumer that held it, or becomes free."""
         lock = self.locks.take(transaction, consumer)
         if lock is None:
             return

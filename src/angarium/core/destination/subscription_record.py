@@ -39,7 +39,7 @@ def recorded(subscription: Subscription) -> bytes:
 
 
 def changed_pages(subscription: Subscription, destination: int) -> list[Operation]:
-    """What of it has changed since this was last asked; whoever asks writes it, with the record."""
+    """Its pages that have changed since the last call. The caller has to write them, together with the record."""
     operations: list[Operation] = []
     if not subscription.is_described:
         subscription.is_described = True

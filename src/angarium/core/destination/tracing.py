@@ -128,8 +128,8 @@ class Tracer:
     # -- those that are moved ----------------------------------------------------------------------
 
     def leaves(self) -> tuple[int, list[Operation]]:
-        """Some destination does: what was gathered is to be a part of the next write. The number that nothing which
-        tells of it here has, nor a higher one."""
+        """A destination leaves: the operations write what was gathered. The number is higher than that of every record
+        here that tells of the destination."""
         operations = self.flush(freeing=False)
         return self.messages, operations
 

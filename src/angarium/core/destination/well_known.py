@@ -13,6 +13,6 @@ _RECORDS = {record.name: record for record in (DEAD_MESSAGE_QUEUE_RECORD, EVENT_
 
 
 def well_known(name: str, kind: DestinationKind) -> DestinationRecord | None:
-    """As it is made for whoever asks for it; None: it is none of them, or asked for as what it is not."""
+    """What it is made as when somebody asks for it. None: the name is no well-known one, or is one of another kind."""
     record = _RECORDS.get(name)
     return record if record is not None and kind in (DestinationKind.ANY, record.kind) else None

@@ -288,7 +288,7 @@ class ClientManager:
         return now - connection.opened_at >= self._sent_away.patience_s(connection.identity, now=now)
 
     def _send_away(self, groups: list[int], now: float) -> list[Command]:
-        """Those that need one of these groups, to whoever reaches it: see `stranded.py`."""
+        """Dismiss the clients that need one of these groups: another client manager may reach it (`stranded.py`)."""
         away = [c for c in self._connections.values() if self._is_patient_no_more(c, now) and c.needs(groups)]
         for each in away:
             self._sent_away.note(each.identity, now=now)
@@ -373,7 +373,7 @@ class ClientManager:
     def _detach(
         self, connection: Connection, session: Session, reason: str, group: int | None = None
     ) -> list[Command]:
-        """Whoever outlives the group hears that the session is cut off; those that are gone have nothing to hear."""
+        """Cut the session off from its client. Its destinations are told, except those of `group`, which are gone."""
         number, identity, destinations = session.number, session.identity, session.known_to()
         session.forget_waiting()
         del connection.sessions[number], self._sessions[identity]

@@ -68,11 +68,11 @@ class GroupsStranded(msgspec.Struct, frozen=True):
 
 
 class DestinationsMoved(msgspec.Struct, frozen=True):
-    """They are in another replica group than before. Whoever has asked for them may not have been heard: the group that
-    they were in says nothing of them any more."""
+    """They are in another replica group than before. A session that has looked for them may wait in vain: the group
+    that had them says nothing of them any more."""
 
     groups: dict[str, int]  # by name
-    is_unsure: bool = False  # others may have been elsewhere for a while: whoever is looking for one asks again
+    is_unsure: bool = False  # others may have been elsewhere for a while: a session that is looking for one asks again
 
 
 class OwnMessage(msgspec.Struct, frozen=True):

@@ -2,10 +2,11 @@
 
     open request --> LOCATING --Located--> OPENING --Opened--> OPEN --Closed--> (gone)
 
-What a client says of a consumer right after opening it waits until the destination is located. What it sent before it
-could know that the broker had refused or closed a producer or consumer is ignored: of those some are remembered, and by
-the highest number that no longer is, all below it. Anything else for a producer or consumer that is not open is the
-client's error. What they carry is not known here: that is the session's (`session.py`).
+What a client says of a consumer right after opening it waits until the destination is located. Frames that it sent
+before it could know that the broker had refused or closed a producer or consumer are ignored. For that, the latest
+`_CLOSED_MAX` of them are remembered; of older ones only the highest number, and every number up to it is taken for one
+of them. Any other frame for a producer or consumer that is not open is the client's error. What is published is the
+session's affair (`session.py`).
 """
 from msgspec.structs import replace
 

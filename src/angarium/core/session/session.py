@@ -102,7 +102,7 @@ class Session(Linking):
         return self._streams.misplaced(groups, is_unsure)
 
     def lose_request(self) -> list[Command]:
-        """Whoever was asked will not answer."""
+        """The message manager that was asked will not answer: tell the client so."""
         lost = self._requests.lose()
         return [] if lost is None else [self._to_client(lost), *self._ask_next()]
 
