@@ -84,3 +84,18 @@ def test_coverage_names_modules_and_tests_that_exist() -> None:
             assert (ROOT / folder / name).exists() or list((ROOT / "tests").rglob(name)), name
         else:
             assert (ROOT / "src/angarium" / name).exists() or (ROOT / name).exists(), name
+
+
+def test_the_tour_of_the_source_passes_every_file_of_the_parts_that_it_shows() -> None:
+    tour = (ROOT / "docs/ARCHITECTURE.md").read_text(encoding="utf-8")
+    for heading, package in (
+        ("A destination", "core/destination"),
+        ("Group services", "core/groups"),
+        ("Replication", "core/replication"),
+        ("Moving a destination", "core/moving"),
+        ("A node of a cluster", "node/cluster"),
+    ):
+        section = tour[tour.index(f"## {heading} in parts\n") :].split("\n## ")[0]
+        named = {name.rpartition("/")[2] for name in re.findall(r"`([\w/]+\.py)`", section)}
+        there = {path.name for path in (ROOT / "src/angarium" / package).glob("*.py")} - {"__init__.py"}
+        assert there - named == set(), package
