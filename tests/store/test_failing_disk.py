@@ -345,6 +345,34 @@ def test_a_missing_segment_is_reported(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("left_bytes", [0, 100, 4_096, 40_960, 43_000])
+def test_a_cut_segment_is_reported_and_filled_up(tmp_path: Path, left_bytes: int) -> None:
+    store = DurableStore.open(tmp_path, SMALL)
+    fill(store, 1, count=13)
+    store.close()
+    cut = min(tmp_path.glob("journal-*-0.seg"))
+    os.truncate(cut, left_bytes)
+    store = DurableStore.open(tmp_path, SMALL)
+    reasons = [damage.reason for damage in store.recovery.damages]
+    assert reasons == [f"{cut.name}: {left_bytes:,} bytes of 65,536: cut, with whatever was behind"]
+    kept = ends(store)
+    assert kept == list(range(1, 1 + left_bytes // PAGE_BYTES))
+    fill(store, 100, count=50)  # through both segments, again and again
+    store.close()
+    store = DurableStore.open(tmp_path, SMALL)
+    assert store.recovery.damages == ()
+    assert ends(store) == [*kept, *range(100, 150)]
+    store.close()
+
+
+def test_segments_that_are_all_cut_are_called_corrupt(tmp_path: Path) -> None:
+    DurableStore.open(tmp_path, SMALL).close()
+    for path in tmp_path.glob("journal-*.seg"):
+        os.truncate(path, 10_000)
+    with pytest.raises(StorageCorrupt, match="it was cut"):
+        DurableStore.open(tmp_path, SMALL)
+
+
 def test_an_older_lmdb_file_is_reported(tmp_path: Path) -> None:
     store = DurableStore.open(tmp_path, SMALL)
     old = (tmp_path / "data.mdb").read_bytes()

@@ -109,6 +109,7 @@ class DurableStore:
             if existed:
                 missing = [f"{name}: missing, with whatever it held" for name in segments.created]
                 found.damages += [Damage(None, None, reason) for reason in missing]
+            found.damages += [Damage(None, None, reason) for reason in segments.cut]
             ballast_bytes = settings.ballast_bytes
             if ballast_bytes is None:
                 ballast_bytes = ballast_bytes_for(journal.segment_bytes)

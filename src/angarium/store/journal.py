@@ -68,11 +68,12 @@ class Segments(NamedTuple):
     identity: int
     files: list[Segment]
     created: list[str]  # names of those that were missing
+    cut: list[str]  # what is told of those that were shorter than the others
     overlapped: OverlappedWriter | None  # on the same files; None: not here
 
 
 def prepare_segments(directory: Path, segment_bytes: int, disk: DiskCalls) -> Segments:
-    """Opens the journal of `directory`, creating what is missing."""
+    """Opens the journal of `directory`, creating what is missing, and filling up with zeros what was cut."""
     for unfinished in directory.glob("journal-*.new"):
         unfinished.unlink()
     names = sorted(path.name for path in directory.glob("journal-*.seg"))
@@ -82,17 +83,25 @@ def prepare_segments(directory: Path, segment_bytes: int, disk: DiskCalls) -> Se
     identity = int(identities.pop(), 16) if identities else secrets.randbits(64)
     segments: list[Segment] = []
     created: list[str] = []
+    cut: list[str] = []
     paths = [directory / f"journal-{identity:016x}-{index}.seg" for index in range(SEGMENT_COUNT)]
+    present = [path for path in paths if path.exists()]
+    if present:  # all are of one size, whatever is wanted by now
+        longest = max(present, key=lambda path: path.stat().st_size)
+        segment_bytes = longest.stat().st_size
+        if segment_bytes < SEGMENT_BYTES_MIN or segment_bytes % PAGE_BYTES:
+            raise StorageCorrupt(f"{longest}: a journal segment of {segment_bytes:,} bytes; it was cut")
     try:
         for path in paths:
-            if not path.exists():
+            if path not in present:
                 _create_segment(path, segment_bytes, disk)
                 created.append(path.name)
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            segments.append(Segment(fd, os.fstat(fd).st_size))
-            size_bytes = segments[-1].size_bytes
-            if size_bytes < SEGMENT_BYTES_MIN or size_bytes % PAGE_BYTES:
-                raise StorageCorrupt(f"{path}: a journal segment of {size_bytes:,} bytes; it was cut")
+            segments.append(Segment(fd, segment_bytes))
+            size_bytes = os.fstat(fd).st_size
+            if size_bytes < segment_bytes:
+                _write_zeros(fd, size_bytes, segment_bytes, disk)
+                cut.append(f"{path.name}: {size_bytes:,} bytes of {segment_bytes:,}: cut, with whatever was behind")
     except BaseException as error:
         for segment in segments:
             os.close(segment.fd)
@@ -101,7 +110,7 @@ def prepare_segments(directory: Path, segment_bytes: int, disk: DiskCalls) -> Se
                 f"{directory}: cannot prepare a journal segment of {segment_bytes:,} bytes: {error.strerror}"
             ) from error
         raise
-    return Segments(identity, segments, created, disk.overlapped_writer(paths))
+    return Segments(identity, segments, created, cut, disk.overlapped_writer(paths))
 
 
 def _create_segment(path: Path, segment_bytes: int, disk: DiskCalls) -> None:
@@ -109,11 +118,7 @@ def _create_segment(path: Path, segment_bytes: int, disk: DiskCalls) -> None:
     unfinished = path.with_suffix(".new")
     fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
     try:
-        zeros = bytes(MIB)
-        offset = 0
-        while offset < segment_bytes:
-            offset += disk.pwritev(fd, [zeros[: segment_bytes - offset]], offset)
-        disk.fsync(fd)
+        _write_zeros(fd, 0, segment_bytes, disk)
         unfinished.rename(path)
         sync_directory(disk, path.parent)
     except OSError:
@@ -121,6 +126,13 @@ def _create_segment(path: Path, segment_bytes: int, disk: DiskCalls) -> None:
         raise
     finally:
         os.close(fd)
+
+
+def _write_zeros(fd: int, offset: int, end: int, disk: DiskCalls) -> None:
+    zeros = bytes(MIB)
+    while offset < end:
+        offset += disk.pwritev(fd, [zeros[: end - offset]], offset)
+    disk.fsync(fd)
 
 
 def _ordinary_bytes(segment: Segment) -> int:
