@@ -12,10 +12,12 @@ import pytest
 
 from angarium.core.errors import StorageCorrupt, Unavailable
 from angarium.core.storage import DeleteRange, Put, Table, key_of, position_key
+from angarium.store.disk import DiskCalls
 from angarium.store.durable import DurableStore
 from angarium.store.interface import Damaged, Item, ValueDamaged
 from angarium.store.residency import FilePages
 from angarium.store.settings import PAGE_BYTES, StoreSettings
+from angarium.store.tables import Tables
 from tests.store.disks import SMALL, FaultyDisk, crash
 
 VALUE = bytes(3_000)
@@ -315,6 +317,32 @@ def test_a_ruined_lmdb_file_is_called_corrupt(tmp_path: Path) -> None:
         file.write(bytes(8_192))
     with pytest.raises(StorageCorrupt):
         DurableStore.open(tmp_path, SMALL)
+
+
+@pytest.mark.parametrize("left_pages", [2, 3, 10, 20])
+def test_a_cut_lmdb_file_is_called_corrupt(tmp_path: Path, left_pages: int) -> None:
+    """And kills nobody: reading behind the end of a mapped file would."""
+    checkpointed(tmp_path)
+    os.truncate(tmp_path / "data.mdb", left_pages * PAGE_BYTES)
+    with pytest.raises(StorageCorrupt, match=f"{left_pages * PAGE_BYTES:,} bytes of .*: it was cut"):
+        DurableStore.open(tmp_path, SMALL)
+
+
+def test_of_an_lmdb_file_that_lacks_values_only_those_are_damaged(tmp_path: Path) -> None:
+    tables = Tables(tmp_path, SMALL, DiskCalls())
+    for end in range(1, 9):  # small ones free pages, which the tree takes when the large one goes to the end
+        value = b"small" if end < 8 else b"large" * 20_000
+        list(tables.write([], [(Table.BATCH, position_key(1, end), value)], end))
+    tables.close()
+    path = tmp_path / "data.mdb"
+    size_bytes = path.stat().st_size
+    os.truncate(path, path.read_bytes().rindex(b"large" * 1_000))
+    tables = Tables(tmp_path, SMALL, DiskCalls())
+    assert path.stat().st_size == size_bytes
+    found = [tables.get(tables.begin(), Table.BATCH, position_key(1, end)) for end in range(1, 9)]
+    assert found[:7] == [Item(position_key(1, end), b"small") for end in range(1, 8)]
+    assert isinstance(found[7], Damaged)
+    tables.close()
 
 
 def test_unreadable_pages_of_the_journal_count_as_damage(tmp_path: Path) -> None:

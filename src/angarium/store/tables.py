@@ -7,7 +7,10 @@ LMDB has no checksums of its own. A value that fails is reported with its bytes,
 One thread writes (the checkpoint's), in transactions of bounded size, each durable when it ends. Any thread reads, in
 short transactions, which LMDB lets run beside the writer; a long one would keep freed pages from being used again.
 """
+import os
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +38,7 @@ _TURN = b"turn"
 _CORRUPT = (
     lmdb.CorruptedError,
     lmdb.PageNotFoundError,
+    lmdb.BadTxnError,  # it met one of the others before
     lmdb.InvalidError,
     lmdb.VersionMismatchError,
     lmdb.IncompatibleError,
@@ -73,10 +77,26 @@ class Tables:
                 readahead=settings.readahead,
                 mode=0o640,  # as the journal: messages are not for everybody
             )
+            self._fill_up_if_cut(directory)
             self._env.reader_check()  # a killed process leaves its reader slots behind
             self._meta = self._env.open_db(b"meta")
             self._databases = {table: self._env.open_db(table.name.encode()) for table in Table}
         self.residency = Residency(self._path.resolve(), settings.resident_bytes_max)
+
+    def _fill_up_if_cut(self, directory: Path) -> None:
+        """Whoever touches the mapping beyond the file's end is killed by the system, so there is nothing beyond it.
+
+        A file may be shorter than its pages reach: LMDB does not write a page that was freed in the transaction that
+        took it. Whether any of those that are gone was in use, a process of its own finds out, which may be killed.
+        What only values stood in is zeros then, and fails its checksum when it is read.
+        """
+        size_bytes, reaches_bytes = self.file_bytes, (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
+        if size_bytes < reaches_bytes:
+            walk = [sys.executable, "-m", "angarium.store.walking", str(directory)]
+            if subprocess.run(walk, capture_output=True, check=False).returncode:
+                self._env.close()
+                raise lmdb.CorruptedError(f"{size_bytes:,} bytes of {reaches_bytes:,}: it was cut")
+            os.truncate(self._path, reaches_bytes)
 
     def close(self) -> None:
         """Waits for reads that are running: LMDB must not be unmapped under them."""
