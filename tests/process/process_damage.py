@@ -5,6 +5,8 @@ import lmdb
 
 from angarium.core.storage import Table
 
+_PAGE_BYTES, _FLAGS_AT, _LEAF, _USED_FROM_AT = 4096, 10, 2, 14  # of LMDB
+
 
 def flip_bit(path: Path, pattern: bytes, at: int) -> int:
     """Flip a bit of byte `at` of the pattern wherever it stands in the file; how often that was."""
@@ -41,3 +43,18 @@ def flip_record(data: Path, table: Table, key: bytes) -> None:
     """Flip a bit in the last byte of one record's value. LMDB keeps key and value side by side."""
     pattern = key + table_records(data, table)[key]
     assert flip_in_tables(data, pattern, len(pattern) - 1) > 0
+
+
+def ruin_leaves(data: Path, pattern: bytes) -> int:
+    """Zero the leaf pages of LMDB's file that hold the pattern; how many that were."""
+    path = data / "data.mdb"
+    pages = bytearray(path.read_bytes())
+    count = 0
+    for page in range(0, len(pages), _PAGE_BYTES):
+        used_from = page + int.from_bytes(pages[page + _USED_FROM_AT : page + _USED_FROM_AT + 2], "little")
+        if pages[page + _FLAGS_AT] & _LEAF and pattern in pages[used_from : page + _PAGE_BYTES]:
+            pages[page : page + _PAGE_BYTES] = bytes(_PAGE_BYTES)
+            count += 1
+    with path.open("r+b") as file:
+        file.write(pages)
+    return count

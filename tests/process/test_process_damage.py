@@ -11,8 +11,8 @@ from angarium.core.destination.log import LogField
 from angarium.core.storage import Table, key_of
 from angarium.store.durable import DurableStore
 from angarium.store.interface import Item
-from tests.process.process_broker import MIB, Broker, running, until_async
-from tests.process.process_damage import flip_in_journal, flip_in_tables, flip_record, table_records
+from tests.process.process_broker import MIB, WAIT_S, Broker, running, until_async
+from tests.process.process_damage import flip_in_journal, flip_in_tables, flip_record, ruin_leaves, table_records
 from tests.process.process_drain import drain
 from tests.process.process_ledger import Inbox, body_of
 
@@ -50,6 +50,13 @@ async def describe(address: str, name: str) -> dict[str, object]:
     async with angarium.connect(address) as connection:
         result: dict[str, object] = (await connection.request("destination.describe", {"name": name})).result
         return result
+
+
+async def receive_while_there_is_a_broker(address: str) -> None:
+    policy = angarium.ReconnectPolicy(give_up_after_s=0.2)
+    connecting = angarium.connect(address, reconnect=policy, close_timeout_s=0.2)
+    async with connecting as connection, connection.session() as session:
+        assert await session.receive(_QUEUE, timeout_s=WAIT_S) is None
 
 
 def assert_reported(broker: Broker, count: int) -> None:
@@ -213,3 +220,18 @@ def test_damage_in_front_of_a_waiting_consumer_is_passed(tmp_path: Path) -> None
         broker.start()
         asyncio.run(run())
         assert broker.stop() == 0
+
+
+def test_a_ruined_table_ends_the_node_with_one_sentence(tmp_path: Path) -> None:
+    with running(tmp_path, _SMALL) as broker:
+        asyncio.run(send_one_by_one(broker.address, _QUEUE, [b"precious %02d " % number * 80 for number in range(60)]))
+        asyncio.run(push_to_tables(broker.address))
+        assert broker.stop() == 0
+        assert ruin_leaves(broker.data, b"precious ") >= 15
+
+        broker.start()
+        with pytest.raises(angarium.Unavailable):
+            asyncio.run(receive_while_there_is_a_broker(broker.address))
+        assert broker.process.wait(WAIT_S) == 70
+        broker.until_logged("node-failed: StorageCorrupt", "data.mdb", "keep a copy of its directory")
+        assert "Traceback" not in broker.log()
