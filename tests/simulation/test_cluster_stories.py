@@ -111,7 +111,7 @@ def test_what_was_said_before_a_link_broke_is_void() -> None:
 
 def test_that_story_notices_when_nothing_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReplicaHost, "from_channel", without_beginnings)
-    monkeypatch.setattr(attendance, "_MISSED_MAX", 0)
+    monkeypatch.setattr(attendance, "MISSED_MAX", 0)
     with pytest.raises(Violation, match="open already"):
         open_while_the_link_breaks(quiet_cluster())
 
@@ -158,7 +158,7 @@ def test_what_is_on_its_way_from_a_client_manager_that_was_missed_is_void() -> N
 
 
 def test_that_story_notices_when_it_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attendance, "_MISSED_MAX", 0)
+    monkeypatch.setattr(attendance, "MISSED_MAX", 0)
     with pytest.raises(Violation, match="is not open"):
         miss_one_that_lives(quiet_cluster())
 

@@ -1,5 +1,5 @@
 """Goal: a message manager hears of the end of every session, also when its client manager can tell nobody."""
-from angarium.core.destination.attendance import Attendance
+from angarium.core.destination.attendance import MISSED_MAX, Attendance
 from angarium.core.destination.events import FromSession
 from angarium.core.ids import destination_id
 from angarium.core.wire import frames
@@ -118,3 +118,14 @@ def test_who_had_said_nothing_is_not_missed() -> None:
     attendance = Attendance()
     attendance.gone(ONE)
     assert attendance.heard(ONE, SESSION, 7, OPEN) == []
+
+
+def test_of_very_many_that_were_missed_the_longest_gone_are_forgotten() -> None:
+    attendance = Attendance()
+    starts = [number.to_bytes(16, "big") for number in range(MISSED_MAX + 1)]
+    for start in starts:
+        attendance.heard(start, SESSION, 7, OPEN)
+        attendance.gone(start)
+    first, second, *_, last = starts
+    assert attendance.heard(second, SESSION, 7, OPEN) is None and attendance.heard(last, SESSION, 7, OPEN) is None
+    assert attendance.heard(first, SESSION, 7, OPEN) == []

@@ -6,7 +6,7 @@ import pytest
 
 from angarium.core.session import events as cm
 from angarium.core.session.administration_desk import COMMANDS_MAX
-from angarium.core.session.own_session import BATCHES_MAX
+from angarium.core.session.own_session import BATCHES_MAX, REQUESTS_MAX
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind
@@ -173,6 +173,15 @@ def test_a_question_is_lost_with_the_message_manager() -> None:
     fail_over(node)
     (told,) = node.own
     assert isinstance(told, cm.ManagerReplied) and told.frame.code == "request-lost"
+
+
+def test_questions_that_are_not_answered_have_a_limit() -> None:
+    node = Node(auto=False)
+    for number in range(REQUESTS_MAX + 1):
+        node.tell(cm.AskManager(frames.Request(number, "destination.list", {})))
+    (told,) = node.own
+    assert isinstance(told, cm.ManagerReplied)
+    assert (told.frame.number, told.frame.code) == (REQUESTS_MAX, "busy")
 
 
 # -- commands as messages ----------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ _OPENING = (
     frames.Locate, frames.Request, frames.Watch, frames.ClientHere, frames.ProducerOpen, frames.ConsumerOpen,
     frames.StreamOpen, frames.CommitQuestion,
 )  # fmt: skip
-_MISSED_MAX = 1_000  # each start of a client manager is another one: the oldest have come to their end
+MISSED_MAX = 1_000  # each start of a client manager is another one: the oldest have come to their end
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class Attendance:
         sessions = [s for s, attending in self._sessions.items() if attending.client_manager == client_manager]
         if sessions:  # else it has nothing to begin anew with, and may not know that it was missed
             self._missed[client_manager] = None
-            if len(self._missed) > _MISSED_MAX:
+            if len(self._missed) > MISSED_MAX:
                 del self._missed[next(iter(self._missed))]
         return [event for session in sessions for event in self._ended(session)]
 
