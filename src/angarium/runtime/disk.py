@@ -18,14 +18,13 @@ everybody else waiting, and what was delivered could not leave meanwhile. The re
 import asyncio
 import queue
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from angarium.core.destination.events import (
     BatchesRead,
-    DamagedBatch,
     DelayedRead,
     Read,
     ReadDelayed,
@@ -34,15 +33,12 @@ from angarium.core.destination.events import (
 )
 from angarium.core.destination.overtaking import overtaking
 from angarium.core.errors import Unavailable
-from angarium.core.storage import Operation, Table, key_of, position_key
-from angarium.core.wire.batch import Batch
+from angarium.core.storage import Operation
 from angarium.runtime.polling import Polling
+from angarium.runtime.reading import read_delayed, read_from_memory, read_from_store
 from angarium.runtime.threads import LoopThreads
-from angarium.store.interface import Damaged, Item, NotOver, Overlapped, Store, group_bytes
+from angarium.store.interface import NotOver, Overlapped, Store, group_bytes
 
-_Batch = StoredBatch | DamagedBatch
-_ASIDE_MAX = 1_000  # batches that are kept beside the log, of one read
-_READ_BATCHES_MAX = 128  # of one read: some milliseconds of delivering
 _TURN_BATCHES_MAX = 128  # from memory, before others may run
 _TURN_BYTES_MAX = 1 << 20
 _GIVEN_BYTES_MAX = 32 * 1024  # more is encoded in a thread: others should not wait for it
@@ -399,51 +395,3 @@ class Disk:
                 self._threads.call(self._delayed, read_delayed(self._store, read))
             else:
                 self._threads.call(self._read, BatchesRead(read.token, read_from_store(self._store, read)))
-
-
-def read_from_memory(store: Store, read: Read) -> list[_Batch] | None:
-    """What memory holds from the wanted position on; None if only the disk can tell."""
-    batches: list[_Batch] = []
-    position, size_bytes = read.position, 0
-    high = position_key(read.destination, read.end + 1)
-    while position < read.end and size_bytes < read.bytes_max and len(batches) < _READ_BATCHES_MAX:
-        item = store.peek_memory(Table.BATCH, position_key(read.destination, position + 1), high)
-        if item is None:
-            break
-        end = int.from_bytes(item.key[8:], "big")
-        if end - Batch.trusted(item.value).count > position:
-            break  # an older batch, on disk, comes first
-        batches.append(StoredBatch(end, item.value))
-        position = end
-        size_bytes += len(item.value)
-    return batches or None
-
-
-def read_delayed(store: Store, read: ReadDelayed) -> DelayedRead:
-    """The first of those that wait for their time, or of those staged in the parts, one part after the other."""
-    if not read.parts:
-        low, high = key_of(read.destination), key_of(read.destination + 1)
-        found = list(store.scan(Table.DELAYED, low, high, limit=_ASIDE_MAX, bytes_max=read.bytes_max))
-    else:
-        found, left_bytes = [], read.bytes_max
-        for part in read.parts:
-            low = key_of(read.destination, part)
-            some = store.scan(Table.STAGED, low, low + b"\xff" * 9, limit=_ASIDE_MAX - len(found), bytes_max=left_bytes)
-            found += some
-            left_bytes -= sum(len(item.value) for item in some if isinstance(item, Item))
-            if left_bytes <= 0 or len(found) >= _ASIDE_MAX:
-                break
-    return DelayedRead(read.token, [(item.key, item.value if isinstance(item, Item) else b"") for item in found])
-
-
-def read_from_store(store: Store, read: Read) -> list[_Batch]:
-    low = position_key(read.destination, read.position + 1)
-    high = position_key(read.destination, read.end + 1)
-    items: Sequence[Item | Damaged] = store.scan(
-        Table.BATCH, low, high, limit=_READ_BATCHES_MAX, bytes_max=read.bytes_max
-    )
-    batches: list[_Batch] = []
-    for item in items:
-        end = int.from_bytes(item.key[8:], "big")
-        batches.append(StoredBatch(end, item.value) if isinstance(item, Item) else DamagedBatch(end, item.raw))
-    return batches

@@ -18,7 +18,7 @@ from angarium.core.destination.overtaking import overtaking
 from angarium.core.errors import Unavailable
 from angarium.core.storage import Operation, Table
 from angarium.core.wire.batch import Batch
-from angarium.runtime.disk import read_delayed, read_from_memory, read_from_store
+from angarium.runtime.reading import read_delayed, read_from_memory, read_from_store
 from angarium.sim.clock import Clock
 from angarium.sim.stream_files import SimStreamFiles
 from angarium.sim.trace import Trace

@@ -9,7 +9,7 @@ from angarium.core.destination.events import BatchesRead, DamagedBatch, Read, St
 from angarium.core.errors import LocalProtocolError
 from angarium.core.storage import Put, Table, position_key
 from angarium.core.wire.packing import pack
-from angarium.runtime.disk import read_from_memory, read_from_store
+from angarium.runtime.reading import read_from_memory, read_from_store
 from angarium.store.interface import Item
 from angarium.store.memory import MemoryStore
 from tests.unit.node.disk_driver import Driver, HeldStore, drive, write

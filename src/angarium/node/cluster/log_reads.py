@@ -27,7 +27,7 @@ from angarium.core.storage import Table, key_of
 from angarium.core.wire.envelope import open_envelope, seal
 from angarium.core.wire.frames import Reply, Request
 from angarium.node.cluster.store_readers import StoreReaders
-from angarium.runtime.disk import read_from_store
+from angarium.runtime.reading import read_from_store
 from angarium.store.interface import Item, Store, ValueDamaged
 
 NOT_HERE = "not-here"  # the code of a Reply that says: ask the primary
