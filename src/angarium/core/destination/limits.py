@@ -96,7 +96,8 @@ class Limits:
     def doom_oldest(self, subscriptions: Iterable[Subscription]) -> list[Subscription]:
         """Of these, doom as many of the oldest free messages as are too many; returns who has to be pumped. Too many
         for what is durable: what is on its way to the disk may never get there. So after a crash the same ones are too
-        many again, and none of them comes after what was delivered in its stead."""
+        many again, unless a session that survived it settles what it was given in their stead: then they live, and come
+        late (docs/guarantees.md)."""
         lanes = self._state.log.order
         coming = sum(lane.next - lane.readable for lane in lanes)
         coming_bytes = sum(self._state.bytes_from(lane, lane.readable) for lane in lanes)
