@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from angarium.core.errors import RemoteProtocolError
 from angarium.core.session.events import ConnectionStalled
 from angarium.core.wire import frames
-from angarium.core.wire.codec import encode
+from angarium.core.wire.codec import FrameParser, encode
 from angarium.core.wire.frames import DestinationKind, Frame, Outcome
 from angarium.core.wire.layout import Columns
 from angarium.core.wire.packing import MessageColumns, pack
@@ -248,6 +249,39 @@ def test_claims_of_everything_there_ever_was() -> None:
         client.send(frames.ConsumerOpen(number, name, DestinationKind.ANY, "", frames.Start.OLDEST, 0, True, held, 5))
         client.send(frames.Settle(number, 1, Outcome.RELEASE, []), frames.Credit(number, 0))
     check_ended_well(node, victim, [client])
+
+
+TOO_MANY = [(0, 1)] * (frames.RANGES_MAX + 1)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        frames.Settle(1, 1, Outcome.SETTLE, TOO_MANY),
+        frames.Recover(1, 1, TOO_MANY),
+        frames.ConsumerClose(1, False, TOO_MANY),
+        frames.ConsumerOpen(2, "q", DestinationKind.ANY, resumed=True, held=TOO_MANY),
+    ],
+    ids=lambda frame: type(frame).__name__,
+)
+def test_more_ranges_than_messages_that_anybody_holds(frame: Frame) -> None:
+    """Each costs some microseconds, and all clients wait meanwhile: a frame has room for millions."""
+    parser = FrameParser(frame_bytes_max=8 << 20)
+    with pytest.raises(RemoteProtocolError, match="length <= 131072") as caught:
+        parser.feed(encode(1, frame))
+    assert caught.value.code == "bad-frame"
+
+
+@pytest.mark.parametrize("settles", [[(1, TOO_MANY[1:])], [(1, [(0, 1)])] * (frames.RANGES_MAX // 2 + 1)])
+def test_a_commit_that_settles_more_ranges_than_it_may(settles: list[tuple[int, list[tuple[int, int]]]]) -> None:
+    node = Node()
+    client = node.connect()
+    client.send(frames.SessionOpen(transacted=True))
+    client.send(frames.ConsumerOpen(1, "q", DestinationKind.QUEUE, credit=10))
+    client.send(frames.Commit(1, [], settles))
+    assert client.last(frames.Aborted).code == "transaction-too-long"
+    client.send(frames.Commit(2, [], [(1, [(0, 1)])]))  # which goes its way
+    assert client.last(frames.Aborted).code == "messages-lost"
 
 
 def test_a_thousand_open_requests_and_no_reader() -> None:

@@ -173,6 +173,10 @@ class Session(Linking):
             publishes.append((self._usable(link), number, size_bytes))
         if at != len(payload):
             raise RemoteProtocolError("bad-frame", f"Commit {frame.number} has {len(payload) - at} bytes too many")
+        named = len(frame.settles) + sum(len(ranges) for _, ranges in frame.settles)
+        if named > frames.RANGES_MAX:
+            reason = f"a transaction that names {named:,} consumers and ranges to settle; at most {frames.RANGES_MAX:,}"
+            return [self._to_client(frames.Aborted(frame.number, "transaction-too-long", f"{reason}; commit sooner"))]
         settles = [(self._usable(self._consumers.get(number)), number, ranges) for number, ranges in frame.settles]
         self._committing = frame.number
         commit = frames.TransactionCommit(frame.number, publishes, settles, self._attachment)

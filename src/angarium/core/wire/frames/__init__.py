@@ -87,6 +87,7 @@ from angarium.core.wire.frames.vocabulary import (
     LANE_BITS,
     PORT_DEFAULT,
     PROTOCOL_VERSION,
+    RANGES_MAX,
     DestinationKind,
     Frame,
     Outcome,

@@ -1,6 +1,6 @@
 """Frames of consumers: opening, credit, deliveries, settlements, recovery."""
 from angarium.core.ranges import Range
-from angarium.core.wire.frames.vocabulary import DestinationKind, Frame, Outcome, Start
+from angarium.core.wire.frames.vocabulary import DestinationKind, Frame, Outcome, Ranges, Start
 
 
 class ConsumerOpen(Frame, frozen=True):
@@ -18,7 +18,7 @@ class ConsumerOpen(Frame, frozen=True):
     start: Start = Start.NEXT
     credit: int = 0  # see Credit
     resumed: bool = False
-    held: list[Range] = []
+    held: Ranges = []
     next_position: int = -1  # of a resumed, not durable subscription: the first position not yet received
     attachment: bytes = b""  # on the bus: of the session to this connection; the answer repeats it
     selector: str = ""  # only messages that it is true of; empty: all
@@ -69,7 +69,7 @@ class Settle(Frame, frozen=True):
     consumer: int
     number: int  # 1, 2, 3, ... within the consumer
     outcome: Outcome
-    ranges: list[Range]
+    ranges: Ranges
     credit: int = -1  # as Credit, or -1: unchanged
 
 
@@ -89,7 +89,7 @@ class ConsumerClose(Frame, frozen=True):
     consumer: int
     unsubscribe: bool = False  # also end the durable subscription
     # Of what goes back, what the application has seen: the rest counts as never delivered. None: all of it counts.
-    seen: list[Range] | None = None
+    seen: Ranges | None = None
 
 
 class ConsumerClosed(Frame, frozen=True):
@@ -107,7 +107,7 @@ class Recover(Frame, frozen=True):
     kind = 38
     consumer: int
     number: int  # 1, 2, 3, ... within the consumer
-    seen: list[Range]
+    seen: Ranges
 
 
 class Recovered(Frame, frozen=True):

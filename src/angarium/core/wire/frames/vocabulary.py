@@ -1,12 +1,18 @@
 """What frames are made of: the kind of struct that each is, and the words that their fields take."""
 from enum import IntEnum
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
+from angarium.core.ranges import Range
+
 PROTOCOL_VERSION = 1
 LANE_BITS = 56  # of a position; those above say of which lane it is: each priority that is used has one
+RANGES_MAX = 1 << 17  # that a client names in one list: each costs time that all others wait; it holds fewer messages
 PORT_DEFAULT = 4560  # where clients look for a broker
+
+
+Ranges = Annotated[list[Range], msgspec.Meta(max_length=RANGES_MAX)]  # positions that a client names
 
 
 class DestinationKind(IntEnum):
