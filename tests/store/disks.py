@@ -70,6 +70,14 @@ class FaultyDisk(DiskCalls):
         self.enter("allocate")
         super().allocate(fd, length)
 
+    def truncate(self, fd: int, length: int) -> None:
+        self.enter("truncate")
+        super().truncate(fd, length)
+
+    def remove(self, path: Path) -> None:
+        self.enter("remove")
+        super().remove(path)
+
     def lmdb_commit(self, transaction: "lmdb.Transaction[bytes]") -> None:
         self.enter("lmdb_commit")
         super().lmdb_commit(transaction)

@@ -126,6 +126,28 @@ def test_a_stuck_checkpoint_loses_nothing_and_goes_on_when_there_is_room(tmp_pat
     store.close()
 
 
+@pytest.mark.parametrize("removals", [0, 1])
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS])
+def test_a_disk_that_takes_no_writes_at_all_is_a_refusal_and_may_heal(tmp_path: Path, code: int, removals: int) -> None:
+    """As a file system that was made read-only for its errors: not even the ballast can go, or it cannot come back."""
+    disk = FaultyDisk(code=code, spare={"remove": removals})
+    store = DurableStore.open(tmp_path, SMALL, disk)
+    everything = ("pwritev", "fdatasync", "fsync", "allocate", "truncate", "remove", "lmdb_commit")
+    last = fill(store, 1, count=5)
+    disk.fail = {"lmdb_commit": -1, "remove": -1, "allocate": -1, "truncate": -1}
+    last = fill(store, last + 1, until_refused=True)
+    disk.fail = dict.fromkeys(everything, -1)
+    for _ in range(3):
+        assert fill(store, last + 1, until_refused=True) == last
+    assert store.blocked_reason is not None
+    disk.fail = {}
+    last = fill(store, last + 1, count=50)
+    assert store.blocked_reason is None
+    assert ends(store) == list(range(1, last + 1))
+    assert store.statistics().ballast_bytes == SMALL.ballast_bytes
+    store.close()
+
+
 def test_the_refused_group_goes_through_once_there_is_room(tmp_path: Path) -> None:
     disk = FaultyDisk(code=errno.ENOSPC)
     store = DurableStore.open(tmp_path, SMALL, disk)

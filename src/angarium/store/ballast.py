@@ -5,6 +5,7 @@ file is removed, the deletes are written into the space it held, and the file co
 It holds real blocks (fallocate), and nothing but the checkpoint's thread touches it.
 """
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from angarium.store.disk import DiskCalls
@@ -18,8 +19,9 @@ class Ballast:
         self.held_bytes = self._path.stat().st_size if self._path.exists() else 0
 
     def release(self) -> None:
-        self._path.unlink(missing_ok=True)
-        self.held_bytes = 0
+        with suppress(OSError):  # a disk that takes no writes at all: the deletes that follow tell what is wrong
+            self._disk.remove(self._path)
+            self.held_bytes = 0
 
     def restore(self) -> None:
         """As large as wanted, or else as there is room for. A full disk is no error here: it is what this is for."""
@@ -36,7 +38,8 @@ class Ballast:
         try:
             self._disk.allocate(fd, size)
         except OSError:
-            os.ftruncate(fd, self.held_bytes)  # a failed allocation may have grown the file part of the way
+            with suppress(OSError):
+                self._disk.truncate(fd, self.held_bytes)  # a failed allocation may have grown it part of the way
             return False
         finally:
             os.close(fd)

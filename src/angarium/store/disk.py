@@ -30,6 +30,12 @@ class DiskCalls:
     def allocate(self, fd: int, length: int) -> None:
         os.posix_fallocate(fd, 0, length)
 
+    def truncate(self, fd: int, length: int) -> None:
+        os.ftruncate(fd, length)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
     def free_bytes(self, path: Path) -> int:
         """What an ordinary process may still use; the superuser's share is left alone."""
         found = os.statvfs(path)
