@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 
 import uvloop
 
-from angarium.core.errors import StorageCorrupt
+from angarium.core.errors import StorageCorrupt, Unavailable
 from angarium.node.config import NodeConfig
 from angarium.node.event_log import EventLog
 from angarium.node.live_config import LiveConfig, open_live_config
@@ -59,8 +59,9 @@ async def finish(name: str, failure: "asyncio.Future[None]", stop: Callable[[], 
     if failure.done():
         # A broken invariant: nothing more may be confirmed. What was confirmed is on disk.
         error = failure.exception()
-        # Where in the code a ruined store was noticed helps nobody; its message says what to do.
-        _log.critical("node-failed: %r", error, exc_info=None if isinstance(error, StorageCorrupt) else error)
+        # Where in the code a ruined or failing disk was noticed helps nobody; its message says what to do.
+        is_of_the_disk = isinstance(error, StorageCorrupt | Unavailable)
+        _log.critical("node-failed: %r", error, exc_info=None if is_of_the_disk else error)
         return _EXIT_INVARIANT_BROKEN
     _log.info("stopping: finishing what is under way")
     for number in _SIGNALS:
