@@ -58,6 +58,11 @@ def test_what_a_dead_primary_had_begun_is_deleted_though_its_successor_has_heard
     assert not said(run_seed(1_500_017, ClusterStreamsWorld))
 
 
+def test_what_a_new_primary_finds_is_not_told_to_be_stored_before_every_copy_has_it() -> None:
+    """It had written a fragment that its predecessor never told, and was itself killed: its sender kept none of it."""
+    assert not said(run_seed(880_029, ClusterStreamsWorld))
+
+
 def test_the_same_seed_moves_the_same() -> None:
     first, second = (streams_world(7, "kill-primary").run() for _ in range(2))
     assert first.digest == second.digest

@@ -6,7 +6,8 @@ import pytest
 
 from angarium.core.errors import RemoteProtocolError
 from angarium.core.stream.blocks import FRAGMENT_BYTES
-from angarium.core.stream.events import FileFailed, FilesBlocked, StreamSettings
+from angarium.core.stream.events import FileFailed, FilesBlocked, FileSynced, StreamSettings, SyncFile
+from angarium.core.stream.streams import Command
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.layout import Columns
@@ -77,9 +78,75 @@ def test_a_crash_loses_what_was_not_synced_and_the_sender_sends_it_again() -> No
         world.send(1, FULL, first=at)
         world.run_files()
     world = world.restarted()
-    assert world.open(1, resume=identity) == identity
-    opened = world.received(frames.StreamOpened)[-1]
-    assert (opened.stored, opened.following) == (3, 3)
+    world.open(1, resume=identity)
+    world.run_files()
+    [opened] = world.received(frames.StreamOpened)
+    assert (opened.identity, opened.stored, opened.following) == (identity, 3, 3)
+
+
+def found() -> tuple[World, bytes]:
+    """The successor of a broker to which three fragments of a stream were sent, and its sender is back."""
+    world = World()
+    identity = world.open(1)
+    for at in range(3):
+        world.send(1, FULL, first=at)
+        world.run_files()
+    world = world.restarted()
+    world.open(1, resume=identity)
+    return world, identity
+
+
+def told(world: World, identity: bytes, blocks: int) -> None:
+    commands, _ = world.streams.file_event(FileSynced(identity, blocks))
+    world.perform(commands)
+
+
+def test_what_is_found_at_the_start_is_told_when_every_copy_has_it() -> None:
+    """The sender keeps nothing of what it is told, and the copy that becomes primary next may have less."""
+    world, identity = found()
+    assert list(world.files.waiting) == [SyncFile(identity, 3)] and not world.sent
+    told(world, identity, 2)
+    assert not world.sent, "as much as one that is new has got so far"
+    told(world, identity, 3)
+    [(opened, _)] = world.sent[SENDER]
+    assert isinstance(opened, frames.StreamOpened) and (opened.stored, opened.following) == (3, 3)
+    world.files.waiting.clear()
+    world.send(1, b"end", first=3, last=True)
+    world.run_files()
+    assert world.received(frames.StreamStored)[-1].stored == 4
+
+
+def test_who_waits_for_what_was_found_hears_nothing_else_and_may_come_again_or_give_up() -> None:
+    world, identity = found()
+    world.perform([*world.streams.destination_blocked(QUEUE, "full", "it is"), *blocked(world, "no space left")])
+    assert not world.sent, "no word of a stream that is not open"
+    world.perform(world.streams.session_ended(SENDER, QUEUE, closed=False, now=world.now))
+    assert world.open(4, resume=identity) == b"" and len(world.files.waiting) == 1, "it was asked for"
+    told(world, identity, 3)
+    assert [type(frame) for frame, _ in world.sent[SENDER]] == [frames.StreamOpened, frames.StreamStored]
+    assert world.received(frames.StreamOpened)[0].stream == 4
+    assert world.received(frames.StreamStored)[0].code == "disk-full"
+
+    world, identity = found()
+    world.perform(world.streams.session_ended(SENDER, QUEUE, closed=False, now=world.now))
+    told(world, identity, 3)
+    assert not world.sent and world.open(1, resume=identity) == identity, "it is settled by now"
+
+    world, identity = found()
+    world.perform(world.streams.frame(SENDER, QUEUE, frames.StreamClose(1), b""))
+    world.run_files()
+    assert not world.sent and not world.files.blocks
+
+
+def test_what_was_found_and_cannot_be_made_durable_is_given_up() -> None:
+    world, identity = found()
+    commands, _ = world.streams.file_event(FileFailed(identity, "input/output error"))
+    world.perform(commands)
+    assert world.received(frames.StreamClosed)[-1].code == "stream-failed"
+
+
+def blocked(world: World, reason: str) -> list[Command]:
+    return world.streams.file_event(FilesBlocked(reason))[0]
 
 
 def test_an_abandoned_stream_is_deleted_in_time_and_cannot_be_resumed() -> None:

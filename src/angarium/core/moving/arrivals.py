@@ -155,7 +155,7 @@ class Arrivals:
         if copy is None:
             return None
         arrival.waiting = (message, payload)
-        return self._ask(arrival, copy, again=True)
+        return [*self.files.settle(copy), *self._ask(arrival, copy, again=True)]
 
     def _ask(self, arrival: Arrival, copy: Copy, *, again: bool) -> list[Command]:
         fragments = self.files.wanted(copy, again=again)

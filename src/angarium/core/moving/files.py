@@ -99,8 +99,15 @@ class ArrivingFiles:
         self._streams.check_room(len(self._copies))
         found = self._streams.adopt(stream)
         count = 0 if found is None else found.fragments
-        copy = self._copies[stream] = Copy(stream, fragments, count, count, count, count)
+        copy = self._copies[stream] = Copy(stream, fragments, count, count)
         return copy
+
+    def settle(self, copy: Copy) -> list[FileCommand]:
+        """Of what was found at the start other copies may have less: that it is durable on all is to be heard."""
+        if copy.sync_asked or copy.received < copy.fragments:
+            return []  # asked for, or to be asked for with the last that comes
+        copy.sync_asked = copy.received
+        return [SyncFile(copy.stream, copy.received)]
 
     def wanted(self, copy: Copy, *, again: bool) -> tuple[int, int] | None:
         """Which fragments to ask for now: from the first, to before the second; None: what was asked for is still to

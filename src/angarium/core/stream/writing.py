@@ -4,9 +4,15 @@
                      │ session cut off ──> KEPT for `unfinished_keep_s`, or until StreamOpen resumes it
                      └ StreamClose, session closed, time over ──> deleted
 
+    found at the start --StreamOpen: SyncFile--> WAITING --all that was found is durable--> StreamOpened: OPEN
+
 A sender may be `window_fragments` ahead of what is written, and keeps what is not yet durable: so after any failure it
 goes on from the last durable fragment. Fragments arrive in order; one that was there before is dropped. Nothing is
 read back here, and nobody reads a stream before a message holds it.
+
+What is found at the start lies on this disk. Other copies may have less, and its sender drops what it is told to be
+stored: so it is told how far the stream is when that is durable everywhere. By then it is no less than whoever was
+primary before has told: that was durable on every copy in sync, this one among them.
 
 While the producers of its destination are blocked the window stays where it is: else what is above a limit would
 grow by whole streams. What has come by then is synced at once, so that its sender has nothing on the way meanwhile, and
@@ -41,6 +47,9 @@ class Stream:
     until: float = 0.0  # cut off: when it is deleted
     since: float = 0.0  # cut off: when that was
     granted: int = 0  # the limit that its sender was told
+    is_settled: bool = True  # what was there at the start is durable everywhere
+    is_settling: bool = False  # that was asked for
+    asked: frames.StreamOpen | None = None  # of `session`, which is answered when it is settled
 
     @property
     def bytes(self) -> int:
@@ -49,6 +58,11 @@ class Stream:
     @property
     def is_complete(self) -> bool:
         return self.is_ended and self.synced == self.received
+
+    @property
+    def is_open(self) -> bool:
+        """Somebody writes it, and was told so."""
+        return bool(self.session) and self.asked is None
 
 
 class WritingStreams:
@@ -76,12 +90,15 @@ class WritingStreams:
     def restore(self, files: dict[bytes, StoredFile], *, now: float) -> None:
         """Files that no message holds: their senders may come back."""
         for identity, file in files.items():
-            self.take_up(0, identity, file, now)
+            self.take_up(0, identity, file, now, is_settled=not file.fragments)
 
-    def take_up(self, destination: int, identity: bytes, file: StoredFile, now: float) -> None:
+    def take_up(
+        self, destination: int, identity: bytes, file: StoredFile, now: float, *, is_settled: bool = True
+    ) -> None:
         count = file.fragments
         last_bytes = file.bytes - content_bytes(count, 0)
         stream = Stream(identity, destination, b"", 0, count, count, count, count, last_bytes, file.is_ended)
+        stream.is_settled = is_settled
         self._streams[identity] = stream
         self._cut_off(stream, now)
 
@@ -142,11 +159,20 @@ class WritingStreams:
             return [ToSession(session, frames.StreamClosed(frame.stream, refusal.code, refusal.reason))]
         stream.destination, stream.session, stream.number = destination, session, frame.stream
         numbers[frame.stream] = stream
+        if stream.is_settled:
+            return self._opened(stream, frame)
+        stream.asked = frame
+        if stream.is_settling:
+            return []
+        stream.is_settling = True
+        return [SyncFile(stream.identity, stream.received)]
+
+    def _opened(self, stream: Stream, frame: frames.StreamOpen) -> list[Command]:
         opened = frames.StreamOpened(
             frame.stream, stream.identity, stream.synced, stream.received, self._limit(stream), FRAGMENT_BYTES,
             frame.attachment,
         )  # fmt: skip
-        commands: list[Command] = [ToSession(session, opened)]
+        commands: list[Command] = [ToSession(stream.session, opened)]
         if self._block(stream)[0]:
             commands.append(self._progress(stream))
         return commands
@@ -225,15 +251,21 @@ class WritingStreams:
             return []
         stream.written = blocks
         # Said with each part of the window that has come free, not with each fragment.
-        return [self._progress(stream)] if stream.session and not stream.is_ended else []
+        return [self._progress(stream)] if stream.is_open and not stream.is_ended else []
 
     def synced(self, identity: bytes, blocks: int) -> list[Command]:
         stream = self._streams.get(identity)
         if stream is None:
             return []
-        # After a start more may lie here than copies elsewhere have by then: what was told is not taken back.
+        # While what was found is not settled, fewer may be: a copy that is new has yet to get them.
         stream.synced = max(stream.synced, blocks)
-        return [self._progress(stream)] if stream.session else []
+        stream.is_settled |= blocks >= stream.received
+        if stream.asked is None:
+            return [self._progress(stream)] if stream.session else []
+        if not stream.is_settled:
+            return []
+        frame, stream.asked = stream.asked, None
+        return self._opened(stream, frame)
 
     def failed(self, identity: bytes, reason: str) -> list[Command]:
         stream = self._streams.get(identity)
@@ -244,14 +276,14 @@ class WritingStreams:
 
     def files_blocked(self, reason: str) -> list[Command]:
         self._full = reason
-        return [self._progress(stream) for stream in self._streams.values() if stream.session]
+        return [self._progress(stream) for stream in self._streams.values() if stream.is_open]
 
     def destination_blocked(self, destination: int, code: str, reason: str) -> list[Command]:
         """Its producers are blocked, or (empty code) no longer: no stream grows there, or becomes a message."""
         self._destinations_blocked.pop(destination, None)
         if code:
             self._destinations_blocked[destination] = (code, reason)
-        streams = [each for each in self._streams.values() if each.session and each.destination == destination]
+        streams = [each for each in self._streams.values() if each.is_open and each.destination == destination]
         synced = [command for stream in streams for command in self._sync(stream)] if code else []
         return [*(self._progress(stream) for stream in streams), *synced]
 
@@ -305,7 +337,7 @@ class WritingStreams:
             del numbers[stream.number]
             if not numbers:
                 del self._by_number[stream.session]
-        stream.session = b""
+        stream.session, stream.asked = b"", None
 
     def _cut_off(self, stream: Stream, now: float) -> None:
         self._detach(stream)
