@@ -13,9 +13,9 @@ from tests.unit.replication.replication_parts import A, B, C, Told, configuratio
 STREAM, OTHER = b"s" * 16, b"t" * 16
 
 
-def backup_with(*streams: bytes) -> Told:
+def backup_with(*streams: bytes, blocks: int = 2) -> Told:
     machine = Replication(
-        B, b"start of " + B.store, "g", StoredReplica(EMPTY, []), ReplicationSettings(), dict.fromkeys(streams, 2),
+        B, b"start of " + B.store, "g", StoredReplica(EMPTY, []), ReplicationSettings(), dict.fromkeys(streams, blocks),
         lambda stream: False,
     )  # fmt: skip
     return Told(machine)
@@ -56,6 +56,13 @@ def test_a_backup_that_is_in_sync_tells_what_it_has_and_deletes_what_it_is_told(
     deleted = backup.tell(MessageReceived(A, m.FileDelete("g", 1, OTHER)), 10.0)
     assert of(LocalFile, deleted) == [LocalFile(DeleteFile(OTHER))]
     assert asked(backup, 25.0) == [m.FilesAsk("g", 1, [STREAM])], "and once in a while"
+
+
+def test_a_file_without_a_block_is_told_of_as_well() -> None:
+    """It was made, and a crash has left nothing in it."""
+    backup = backup_with(STREAM, blocks=0)
+    welcome(backup, B)
+    assert asked(backup, 10.0) == [m.FilesAsk("g", 1, [STREAM])]
 
 
 def test_one_that_is_not_in_sync_asks_for_nothing() -> None:

@@ -51,17 +51,18 @@ class LocalState:
     written: int = 0
     synced: int = 0
     sync_asked: int = 0
+    is_there: bool = False  # perhaps without a block; else the stream was only heard of
 
 
 class LocalFiles:
     """What lies on the local disk, whoever put it there. As many as there are streams: streams_max."""
 
     def __init__(self, blocks: Mapping[bytes, int]) -> None:
-        self.states = {stream: LocalState(count, count, count, count) for stream, count in blocks.items()}
+        self.states = {stream: LocalState(count, count, count, count, True) for stream, count in blocks.items()}
 
     def append(self, command: AppendBlock) -> LocalFile:
         state = self.states.setdefault(command.stream, LocalState())
-        state.handed = command.number + 1
+        state.handed, state.is_there = command.number + 1, True
         return LocalFile(command)
 
     def sync(self, stream: bytes) -> LocalFile:
@@ -75,7 +76,7 @@ class LocalFiles:
 
     def forget_unbegun(self) -> None:
         """Of a stream that was only heard of there is no file."""
-        self.states = {stream: state for stream, state in self.states.items() if state.handed}
+        self.states = {stream: state for stream, state in self.states.items() if state.is_there}
 
     def answered(self, event: FileWritten | FileSynced) -> LocalState | None:
         state = self.states.get(event.stream)
