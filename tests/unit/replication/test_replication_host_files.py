@@ -182,6 +182,20 @@ def test_a_backup_serves_blocks_if_it_is_in_sync() -> None:
             assert sent == [SendTo(B, block(0), b"x"), SendTo(B, packed, pack_block(long).payload)]
 
 
+def test_nobody_is_told_that_there_is_no_file_while_its_block_is_on_its_way_to_the_disk() -> None:
+    """Who hears of a block asks for it before it is written here. A backup that believed that it is gone would write
+    the message that holds the stream, and be admitted, without its content."""
+    primary = Told(replica(A))
+    primary.configured(configuration(1, A, B))
+    primary.tell(FilesAsked([AppendBlock(STREAM, 0, Block(1, True, b"content"))]))
+    assert primary.tell(MessageReceived(C, ASK)) == [], "it asks again"
+    primary.tell(FileWritten(STREAM, 1))
+    [read] = of(LocalFile, primary.tell(MessageReceived(C, ASK)))
+    assert isinstance(read, LocalFile) and isinstance(read.command, ReadBlocks)
+    gone = primary.tell(BlocksRead(read.command.token, [], "fails its checksum"))
+    assert gone == [SendTo(C, m.FileGone("g", 1, STREAM))], "what was written and cannot be read is lost"
+
+
 def test_content_is_stored_as_it_was_before_it_was_packed() -> None:
     guest, _ = guest_of_c()
     content = Block(crc32(bytes(1_000)), False, bytes(1_000))

@@ -1,6 +1,7 @@
 """Files of large messages, for those who lack some: read and compressed by who reads the disk, some blocks at a time.
 
 It remembers nothing beyond what is being read. Past `ranges_max` of that a question is passed over: it is asked again.
+So is one for a block that is on its way to the disk: who asks has heard of it before it was written here.
 """
 from collections.abc import Callable, Sequence
 
@@ -17,8 +18,12 @@ BLOCKS_MAX = 8  # sent for one question
 class FileServer:
     """Of a primary, or a host: sends blocks of its files to those who lack them."""
 
-    def __init__(self, settings: ReplicationSettings, next_token: Callable[[], int]) -> None:
+    def __init__(
+        self, settings: ReplicationSettings, is_coming: Callable[[bytes, int], bool], next_token: Callable[[], int]
+    ) -> None:
+        """`is_coming`: whether that block of that stream was given to the disk, and is not yet written."""
         self._settings = settings
+        self._is_coming = is_coming
         self._next_token = next_token
         self._reading: dict[int, tuple[Replica, BlocksAsk]] = {}
 
@@ -28,7 +33,7 @@ class FileServer:
     def ask(self, sender: Replica, message: BlocksAsk) -> list[Command]:
         if (sender, message) in self._reading.values():
             return []  # asked again, and about to be answered
-        if len(self._reading) >= self._settings.ranges_max:
+        if len(self._reading) >= self._settings.ranges_max or self._is_coming(message.stream, message.first):
             return []  # it asks again
         token = -self._next_token()  # below zero: apart from those of the message manager
         self._reading[token] = (sender, message)

@@ -60,6 +60,11 @@ class LocalFiles:
     def __init__(self, blocks: Mapping[bytes, int]) -> None:
         self.states = {stream: LocalState(count, count, count, count, True) for stream, count in blocks.items()}
 
+    def is_coming(self, stream: bytes, number: int) -> bool:
+        """That block was given to the disk, and is not yet written, for all that we know."""
+        state = self.states.get(stream)
+        return state is not None and state.written <= number < state.handed
+
     def append(self, command: AppendBlock) -> LocalFile:
         state = self.states.setdefault(command.stream, LocalState())
         state.handed, state.is_there = command.number + 1, True

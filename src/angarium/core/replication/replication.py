@@ -81,7 +81,7 @@ class Replication:
         self._is_held = is_held
         self._tokens = 0
         self._host = Host(settings, self.local, self._next_token)
-        self._server = FileServer(settings, self._next_token)
+        self._server = FileServer(settings, self._files.is_coming, self._next_token)
         self._committed = 0  # as far as earlier roles have known
         self._disk_reason = ""
         self._promised: int | None = None  # the epoch that somebody waits for our word to be done with
