@@ -184,6 +184,8 @@ class StreamReceiver:
         self._session.on_notice = self._told
         self._consumer: SimConsumer = self._session.consume(destination, prefetch=chance.randint(1, 4))
         self._reading: dict[int, Incoming] = {}
+        self._unheld: dict[int, str] = {}  # positions of which we were told that there is no stream, and still to judge
+        self._is_up_to_date = True  # knows what it holds: its consumer was opened since its session was
         self._last = 0
 
     def calm_down(self) -> None:
@@ -202,9 +204,24 @@ class StreamReceiver:
                 self._fragment(command)
             case stream_events.ReaderEnded(reader=number, code=code, reason=reason):
                 ended = self._reading.pop(number, None)
-                is_held = ended is not None and ended.position in self._consumer.in_hands
-                if code not in _GONE_CODES and (is_held or code not in _UNHELD_CODES):
+                if code in _UNHELD_CODES and ended is not None:
+                    self._unheld[ended.position] = f"{code}: {reason}"
+                    self._judge()
+                elif code not in _GONE_CODES | _UNHELD_CODES:
                     raise Violation("a stream is read as it was written", f"{code}: {reason}")
+            case events.SessionReady():
+                self._is_up_to_date = False
+            case events.ConsumerReady():
+                self._is_up_to_date = True
+                self._judge()
+
+    def _judge(self) -> None:
+        """Who comes back reads by name at once; what was taken from him he hears when his consumer is open."""
+        if self._is_up_to_date:
+            for position, what in self._unheld.items():
+                if position in self._consumer.in_hands:
+                    raise Violation("a stream is read as it was written", what)
+            self._unheld.clear()
 
     def _later(self, delay_s: float, action: "partial[None]") -> None:
         self.client.clock.after(delay_s, lambda: None if self._session.is_ended else action())
