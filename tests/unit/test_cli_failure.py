@@ -1,12 +1,14 @@
 """Goal: the exit code says how a command ended: an interrupt is one wherever it strikes, and what may not be read is no
 wrong usage."""
+import asyncio
 import os
+import signal
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from angarium.cli import failure
+from angarium.cli import failure, options
 from angarium.cli.commands import app
 
 
@@ -35,6 +37,30 @@ def test_what_fails_for_another_reason_is_said(capsys: pytest.CaptureFixture[str
         failure.run(command)
     assert ended.value.code == failure.EXIT_FAILED
     assert "unexpected RuntimeError: broken" in capsys.readouterr().err
+
+
+def test_a_command_hears_sigterm_as_long_as_it_works() -> None:
+    """Behind it the signal is the system's again: left to a loop that is closed, nobody could end the process."""
+
+    async def work() -> None:
+        heard.append(signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL)
+
+    async def is_ended() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(60)
+
+    heard: list[bool] = []
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        for _ in range(2):
+            options.run(work)
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        with pytest.raises(failure.Terminated):
+            options.run(is_ended)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == [True, True]
 
 
 @pytest.mark.parametrize("call", [["config", "show"], ["config", "show", "--config"]])

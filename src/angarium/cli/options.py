@@ -155,9 +155,13 @@ def run(work: Callable[[], Awaitable[Result]]) -> Result:
             if task is not None:
                 task.cancel()
 
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # else somebody before us has us ignore it
-            loop.add_signal_handler(signal.SIGTERM, terminate)
-        return await work()
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:  # somebody before us has us ignore it
+            return await work()
+        loop.add_signal_handler(signal.SIGTERM, terminate)
+        try:
+            return await work()
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)  # a loop that is closed leaves it there, and hears nothing
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         try:
