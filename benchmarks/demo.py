@@ -33,6 +33,7 @@ from angarium.cli.failure import Failure
 from angarium.cli.local_cluster import LocalCluster, LocalNode
 from benchmarks import demo_pipeline
 from benchmarks.demo_cluster import ClusterWatch
+from benchmarks.demo_pipeline import Pipelines
 from benchmarks.demo_proof import Receipt, Verdict, prove
 from benchmarks.demo_traffic import BURST_COUNT, Consumer, Producer
 from benchmarks.processes import free_port
@@ -41,7 +42,7 @@ TOTAL_S_MAX = 55.0
 PRIMARY_KILLED_AT, MANAGER_KILLED_AT = 0.3, 0.7  # shares of the messages that are confirmed by then
 DOWN_S = 2.0
 LINE_EVERY_S = 1.0
-RATE = 2_500  # messages a second from each producer
+RATE = 3_350  # messages a second from each producer
 
 
 class Plant(StrEnum):
@@ -60,6 +61,7 @@ class Stage:
     watch: ClusterWatch
     producers: list[Producer]
     consumers: list[Consumer]
+    pipelines: Pipelines | None = None  # None: it ends without Spark
     rates: dict[str, float] = field(default_factory=dict)  # messages a second, of everybody
     sent_before_kill: dict[str, int] = field(default_factory=dict)  # by each producer, until the last kill
 
@@ -162,6 +164,8 @@ async def _kill_the_primary(stage: Stage, show: Show) -> None:
     started = time.monotonic()
     await stage.watch.in_sync(primary)
     show.say(f"{primary} is in sync, {time.monotonic() - started:.1f} s after its start")
+    if stage.pipelines is not None:
+        stage.pipelines.start()
 
 
 async def _kill_a_client_manager(stage: Stage, show: Show) -> None:
@@ -259,14 +263,6 @@ def _print_verdicts(verdicts: list[Verdict], left_over: list[str], console: Cons
     return holds
 
 
-def _pipeline(stage: Stage, show: Show, directory: Path) -> list[str]:
-    """What the audit found wrong."""
-    if hindrance := demo_pipeline.hindrance():
-        show.say(f"without archive and audit: {hindrance}")
-        return []
-    return demo_pipeline.run(stage.addresses, directory, show.say)
-
-
 def _stage(data: Path, seconds: float) -> Stage:
     count = int(RATE * seconds)
     cluster = LocalCluster(data, free_port(), client_managers=2, groups=2, copies=3)
@@ -286,7 +282,7 @@ def _stage(data: Path, seconds: float) -> Stage:
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(help="How long the producers send, about.", min=1, max=30)] = 13.4,
+    seconds: Annotated[float, typer.Option(help="How long the producers send, about.", min=1, max=30)] = 10.0,
     plant: Annotated[Plant, typer.Option(help="Falsify the consumers' books: the proof has to fail.")] = Plant.NONE,
     pipeline: Annotated[bool, typer.Option(help="End with Spark: archive and audit.")] = True,
 ) -> None:
@@ -301,12 +297,18 @@ def demo(
         try:
             stage.cluster.start()
             show.say(f"cluster ready on {', '.join(stage.addresses)}")
+            if hindrance := demo_pipeline.hindrance() if pipeline else "":
+                show.say(f"it will end without archive and audit: {hindrance}")
+            elif pipeline:
+                stage.pipelines = Pipelines(stage.addresses, directory)
             asyncio.run(_create(stage))
             asyncio.run(_play(stage, show))
             left_over = asyncio.run(_left_over(stage.addresses))
-            if pipeline:
-                left_over += _pipeline(stage, show, directory)
+            if stage.pipelines is not None:
+                left_over += stage.pipelines.run(show.say)
         finally:
+            if stage.pipelines is not None:
+                stage.pipelines.stop()
             stage.cluster.stop()
     except* TimeoutError:
         reasons.append(f"not done after {TOTAL_S_MAX:g} s")
