@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -294,22 +295,20 @@ def demo(
         show = Show(stage)
         show.say(f"starting {len(stage.cluster.nodes)} nodes: 2 client managers, 2 groups of 3 copies")
         stage.cluster.write_configuration()
-        try:
+        with ExitStack() as ending:
+            ending.callback(stage.cluster.stop)
             stage.cluster.start()
             show.say(f"cluster ready on {', '.join(stage.addresses)}")
             if hindrance := demo_pipeline.hindrance() if pipeline else "":
                 show.say(f"it will end without archive and audit: {hindrance}")
             elif pipeline:
                 stage.pipelines = Pipelines(stage.addresses, directory)
+                ending.callback(stage.pipelines.stop)
             asyncio.run(_create(stage))
             asyncio.run(_play(stage, show))
             left_over = asyncio.run(_left_over(stage.addresses))
             if stage.pipelines is not None:
                 left_over += stage.pipelines.run(show.say)
-        finally:
-            if stage.pipelines is not None:
-                stage.pipelines.stop()
-            stage.cluster.stop()
     except* TimeoutError:
         reasons.append(f"not done after {TOTAL_S_MAX:g} s")
     except* (Failure, angarium.AngariumError, RuntimeError, subprocess.TimeoutExpired) as failures:
