@@ -1,4 +1,5 @@
 """Goal: a broker starts, says so, stops and starts again by the command line, and its settings can be checked first."""
+import json
 import re
 import shlex
 import signal
@@ -265,6 +266,28 @@ def test_config_check_says_what_it_has_looked_at(node: Node, tmp_path: Path) -> 
     (tmp_path / "letters").touch()
     done = run("config", "check", "--data", str(tmp_path), "--listen", listen)
     assert done.returncode == 0 and b"warning: " in done.stderr and b"it has letters" in done.stderr
+
+
+def test_a_program_reads_what_config_check_found(tmp_path: Path) -> None:
+    listen, file = f"127.0.0.1:{free_port()}", tmp_path / "node.toml"
+    done = run("config", "check", "--json", "--data", str(tmp_path / "new"), "--listen", listen)
+    assert (done.returncode, done.stderr) == (0, b"")
+    facts = [f"{tmp_path}/new can be made", f"{listen} is free"]
+    assert json.loads(done.stdout) == {"mistakes": [], "warnings": [], "facts": facts}
+    (tmp_path / "letters").touch()
+    warned = json.loads(run("config", "check", "--json", "--data", str(tmp_path), "--listen", listen).stdout)
+    assert not warned["mistakes"] and "it has letters" in warned["warnings"][0]
+    file.write_text('[node]\nlisen = "127.0.0.1:1"\nsite = "x"\n')
+    refused = run("config", "check", "--json", str(file))
+    assert (refused.returncode, refused.stderr) == (1, b"")
+    assert [mistake.startswith(f"{file}: ") for mistake in json.loads(refused.stdout)["mistakes"]] == [True, True]
+
+
+def test_a_program_reads_the_settings_and_where_they_come_from() -> None:
+    done = run("config", "show", "--json", "--listen", "127.0.0.1:4999")
+    settings = {setting["key"]: setting for setting in json.loads(done.stdout)}
+    assert settings["node.listen"] == {"key": "node.listen", "value": "127.0.0.1:4999", "source": "option"}
+    assert settings["node.site"] == {"key": "node.site", "value": 0, "source": "default"}
 
 
 def test_the_settings_of_a_broker_that_runs_can_be_checked(node: Node) -> None:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from angarium.cli import failure, output
+from angarium.cli import failure, options, output
 from angarium.core.errors import ConfigError
 from angarium.core.wire.frames import PORT_DEFAULT
 
 if TYPE_CHECKING:
     from angarium.node.broker import ReadyInfo
     from angarium.node.config import LoadedConfig
+    from angarium.node.inspecting import Inspected
 
 # What this user may not read is said where it is read: Typer would call it wrong usage, which it is not.
 ConfigFile = Annotated[
@@ -82,21 +83,39 @@ def check(
     data: Data = None,
     listen: Listen = None,
     name: Name = None,
-) -> None:
+    as_json: options.Json = False,
+) -> int:
     """Check settings without starting anything. The exit code is 0 if a node would start with them here and now.
 
     Names and values; whether address and data directory can be had, and are free. A store that is in use is a warning:
     its broker may be the one that is to be started again.
     """
+    try:
+        found = _inspect(file or config, data, listen, name)
+    except ConfigError as error:
+        if not as_json:
+            raise
+        output.write_json({"mistakes": error.mistakes, "warnings": (), "facts": ()})
+        return failure.EXIT_FAILED
+    if as_json:
+        output.write_json({"mistakes": (), "warnings": found.warnings, "facts": found.facts})
+        return 0
+    for text in found.warnings:
+        failure.say(f"warning: {text}")
+    failure.say(f"{file or config or 'the settings'}: no mistakes found; {', '.join(found.facts)}")
+    return 0
+
+
+def _inspect(file: Path | None, data: Path | None, listen: str | None, name: str | None) -> "Inspected":
+    """Raises ConfigError if a node would not start here and now."""
     from angarium.node.inspecting import inspect
     from angarium.node.places import check_places, located, missing_interfaces
 
-    loaded = located(_load(file or config, data, listen, name).config)
+    loaded = located(_load(file, data, listen, name).config)
     check_places(loaded)
     found = inspect(loaded)
-    for text in (*missing_interfaces(loaded), *found.warnings):
-        failure.say(f"warning: {text}")
-    failure.say(f"{file or config or 'the settings'}: no mistakes found; {', '.join(found.facts)}")
+    found.warnings[:0] = missing_interfaces(loaded)
+    return found
 
 
 def show(
@@ -105,17 +124,21 @@ def show(
     data: Data = None,
     listen: Listen = None,
     name: Name = None,
+    as_json: options.Json = False,
 ) -> None:
     """Show the settings that a broker would have, as TOML. And where each comes from.
 
     From file, environment and options, and from what was changed while it ran, which its data directory holds.
     `config get` shows those of brokers that run.
     """
-    from angarium.node.config import config_as_toml
+    from angarium.node.config import config_as_list, config_as_toml
     from angarium.node.live_config import settings_at_start
 
     loaded = settings_at_start(_load(file or config, data, listen, name))
-    output.write(config_as_toml(loaded.config, loaded.sources).encode())
+    if as_json:
+        output.write_json(config_as_list(loaded))
+    else:
+        output.write(config_as_toml(loaded.config, loaded.sources).encode())
 
 
 def _load(file: Path | None, data: Path | None, listen: str | None, name: str | None) -> "LoadedConfig":

@@ -230,26 +230,49 @@ def value_of(config: NodeConfig, key: str) -> object:
     return getattr(getattr(config, table), name)
 
 
+def keys(config: NodeConfig) -> list[str]:
+    """Every setting there is, as "table.key"."""
+    return [
+        f"{section.name}.{setting.name}"
+        for section in dataclasses.fields(config)
+        for setting in dataclasses.fields(getattr(config, section.name))
+    ]
+
+
+def shown_value(config: NodeConfig, key: str) -> object:
+    """What people see of a secret is that it is there."""
+    value = value_of(config, key)
+    if key in _SECRETS and isinstance(value, str) and value:
+        return f"(not shown: {len(value):,} characters)"
+    return value
+
+
+_SECRETS = ("cluster.secret",)
+
+
+def config_as_list(loaded: LoadedConfig) -> list[dict[str, object]]:
+    """Every setting as people may see it, for programs: `config show --json`."""
+    return [
+        {"key": key, "value": shown_value(loaded.config, key), "source": loaded.sources.get(key, "default")}
+        for key in keys(loaded.config)
+    ]
+
+
 def config_as_toml(config: NodeConfig, sources: Mapping[str, str] | None = None) -> str:
     """Every setting with its value, and where it comes from: what `config show` prints, and a file that loads to the
     same configuration."""
     lines: list[str] = []
     for section in dataclasses.fields(config):
         lines.append(f"[{section.name}]")
-        settings = getattr(config, section.name)
-        for setting in dataclasses.fields(settings):
-            value = getattr(settings, setting.name)
-            if sources is not None and setting.name in _SECRETS and value:
-                value = f"(not shown: {len(value):,} characters)"
-            line = toml_line(setting.name, value)
-            if sources is not None:
-                line = f"{line:<40}  # {sources.get(f'{section.name}.{setting.name}', 'default')}"
-            lines.append(line)
+        for setting in dataclasses.fields(getattr(config, section.name)):
+            key = f"{section.name}.{setting.name}"
+            if sources is None:
+                lines.append(toml_line(setting.name, value_of(config, key)))
+            else:
+                line = toml_line(setting.name, shown_value(config, key))
+                lines.append(f"{line:<40}  # {sources.get(key, 'default')}")
         lines.append("")
     return "\n".join(lines)
-
-
-_SECRETS = ("secret",)  # what people see of them is that they are there
 
 
 def toml_line(key: str, value: object) -> str:

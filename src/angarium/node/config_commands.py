@@ -3,7 +3,6 @@
 Who decides about a change is given: a broker that is alone decides by itself, a node of a cluster asks group services.
 Either way the answer is a composite of all nodes: which version each has, and whether it is in its file.
 """
-import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,12 +10,11 @@ from angarium.core.commands import CommandSpec, Kind, Parameter, Scope
 from angarium.core.errors import Rejected
 from angarium.node.acquirable import ACQUIRABLE
 from angarium.node.administration import Administration
-from angarium.node.config import NodeConfig, value_of
+from angarium.node.config import keys, shown_value
 from angarium.node.live_config import LiveConfig
 from angarium.node.registry import Arguments
 
 SETTLED_S_MAX = 1.5  # how long a node waits for a version before it says which one it has
-_HIDDEN = ("cluster.secret",)
 _KEY = Parameter("key", "table.key, as destination.resume_grace_s", required=True)
 
 GET = CommandSpec("config.get", "settings as they are, and where each comes from", Scope.NODE, (
@@ -49,17 +47,16 @@ class ConfigCommands:
 
     def _get(self, arguments: Arguments) -> dict[str, Any]:
         wanted = arguments.get("key", "")
-        keys = [key for key in _keys(self._live.config) if not wanted or key == wanted or key.startswith(f"{wanted}.")]
+        found = [key for key in keys(self._live.config) if not wanted or key == wanted or key.startswith(f"{wanted}.")]
         if arguments.get("acquirable"):
-            keys = [key for key in keys if key in ACQUIRABLE]
-        if not keys:
+            found = [key for key in found if key in ACQUIRABLE]
+        if not found:
             raise Rejected("unknown-setting", f"there is no setting {wanted!r}; leave it out to see all")
-        return self._version() | {"values": [self._described(key) for key in keys]}
+        return self._version() | {"values": [self._described(key) for key in found]}
 
     def _described(self, key: str) -> dict[str, Any]:
-        value = value_of(self._live.config, key)
-        shown = "(hidden)" if key in _HIDDEN and value else value
-        return {"key": key, "value": shown, "source": self._live.source(key), "acquirable": key in ACQUIRABLE}
+        value, source = shown_value(self._live.config, key), self._live.source(key)
+        return {"key": key, "value": value, "source": source, "acquirable": key in ACQUIRABLE}
 
     def _version(self) -> dict[str, Any]:
         live = self._live
@@ -85,11 +82,3 @@ class ConfigCommands:
         await self._live.settled(arguments.get("version", 0), SETTLED_S_MAX)
         key = arguments.get("key", "")
         return self._version() | (self._described(key) if key in ACQUIRABLE else {})
-
-
-def _keys(config: NodeConfig) -> list[str]:
-    return [
-        f"{section.name}.{setting.name}"
-        for section in dataclasses.fields(config)
-        for setting in dataclasses.fields(getattr(config, section.name))
-    ]

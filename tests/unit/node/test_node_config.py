@@ -17,10 +17,13 @@ from angarium.core.wire.frames import PORT_DEFAULT
 from angarium.node.config import (
     NodeConfig,
     NodeSettings,
+    config_as_list,
     config_as_toml,
+    keys,
     load_config,
     load_with_sources,
     parse_address,
+    shown_value,
 )
 
 _SEARCH = settings(
@@ -358,3 +361,7 @@ def test_a_secret_is_not_shown(tmp_path: Path) -> None:
     loaded = load_with_sources(file, {})
     shown = config_as_toml(loaded.config, loaded.sources)
     assert "not for everybody" not in shown and "(not shown: 17 characters)" in shown
+    listed = config_as_list(loaded)
+    assert "not for everybody" not in str(listed)
+    assert [one["key"] for one in listed] == keys(loaded.config)
+    assert shown_value(NodeConfig(), "cluster.secret") == ""  # there is none, and that can be seen
