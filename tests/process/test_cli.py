@@ -270,7 +270,7 @@ def test_tail_follows_a_topic(node: Node) -> None:
     assert (tail.returncode, out, errors) == (0, b"item 1\nitem 2\n", told)
 
 
-def test_a_person_is_told_that_nobody_gets_what_was_sent(node: Node) -> None:
+def test_a_person_is_told_what_became_of_it(node: Node) -> None:
     def send_at_a_terminal(name: str) -> bytes:
         ours, theirs = os.openpty()
         command = [*COMMAND, "send", name, "hello", "--address", node.address]
@@ -283,6 +283,7 @@ def test_a_person_is_told_that_nobody_gets_what_was_sent(node: Node) -> None:
     confirmed = b"angarium: 1 message confirmed\n"
     told = b"angarium: topic 'unheard': nobody subscribes: messages that are sent to it are not kept\n"
     assert send_at_a_terminal("unheard") == confirmed + told
+    assert send_at_a_terminal("heard") == confirmed + b"angarium: queue 'heard' was not there; it has been created\n"
     assert send_at_a_terminal("heard") == confirmed
     assert node.run("send", "unheard", "hello").stderr == confirmed, "quiet in a pipe"
 

@@ -162,8 +162,8 @@ def send(
     sent = _Sent(to, destination, fields, timeout)
     done = _send_all(broker, sent, source)
     _tell(as_json, {"destination": destination, "confirmed": done}, failure.plural(done, "message"))
-    if sent.unwanted:
-        failure.say(f"topic {destination!r}: {sent.unwanted}")
+    if sent.note:
+        failure.say(sent.note)
     if destination == ADMINISTRATION and fields["reply_to"] is None:
         failure.say("what came of it nobody is told: 'angarium admin' shows it, or an answer goes to --reply-to")
     return 0
@@ -205,7 +205,7 @@ class _Sent:
         self._fields = fields
         self._timeout_s = timeout_s
         self.tried = 0
-        self.unwanted = ""  # why nobody will get it, for a person who watches
+        self.note = ""  # what became of it, for a person who watches: a name that was mistyped looks like any other
         self._is_told_blocked = False
 
     async def send(self, broker: options.Broker, source: Source, watch: output.Watch) -> None:
@@ -214,11 +214,13 @@ class _Sent:
             connection.session() as session,
         ):
             session.on_blocked(self._blocked)
+            is_watched = sys.stderr.isatty()
+            is_new = is_watched and await _is_new(connection, self.name)
             async for chunk in source.chunks(connection.limits.body_bytes_max):
                 self.tried += len(chunk)
                 await self._confirmed(connection, session, chunk, watch)
-            if sys.stderr.isatty():
-                self.unwanted = await _unwanted(connection, self.name)
+            if is_watched:
+                self.note = await _noteworthy(connection, self.name, is_new)
 
     def _blocked(self, name: str, reason: str) -> None:
         """What is full now may have taken all that there was to send: only who waits for it is told."""
@@ -261,9 +263,21 @@ class _Sent:
             watch.advance(max(0, session.confirmed_count(self._to) - watch.done))
 
 
-async def _unwanted(connection: options.Connection, name: str) -> str:
+async def _is_new(connection: options.Connection, name: str) -> bool:
+    try:
+        await Administration(TimedRequests(connection, TOLD_AFTER_S)).describe(name)
+    except angarium.Rejected as error:
+        return error.code == "unknown-destination"
+    except angarium.Unavailable:
+        pass  # sending tells why
+    return False
+
+
+async def _noteworthy(connection: options.Connection, name: str, is_new: bool) -> str:
     with suppress(angarium.AngariumError):  # it is confirmed all the same
         found = await Administration(TimedRequests(connection, TOLD_AFTER_S)).explain(name)
         if found.code == "no-subscription":
-            return found.sentence
+            return f"topic {name!r}: {found.sentence}"
+        if is_new:
+            return f"queue {name!r} was not there; it has been created"
     return ""
