@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from angarium.core.errors import StorageCorrupt, Unavailable
@@ -124,6 +125,25 @@ def test_a_stuck_checkpoint_loses_nothing_and_goes_on_when_there_is_room(tmp_pat
     assert store.blocked_reason is None
     assert ends(store) == list(range(1, last + 1))
     store.close()
+
+
+@pytest.mark.parametrize(("free_bytes", "said"), [(4_096, "the disk is full: 4,096 bytes are free"), (1 << 30, "")])
+def test_a_write_that_lmdb_could_not_finish_for_want_of_room_is_told_as_that(
+    tmp_path: Path, free_bytes: int, said: str
+) -> None:
+    class CutShort(FaultyDisk):
+        def free_bytes(self, path: Path) -> int:
+            return free_bytes
+
+        def lmdb_commit(self, transaction: "lmdb.Transaction[bytes]") -> None:
+            raise lmdb.Error(f"mdb_txn_commit: {os.strerror(errno.EIO)}")
+
+    store = DurableStore.open(tmp_path, SMALL, CutShort())
+    fill(store, 1, until_refused=True)
+    assert store.blocked_reason is not None
+    told = store.blocked_reason.partition(os.strerror(errno.EIO))[2]
+    assert told.startswith(f"; {said}") if said else "full" not in told
+    crash(store)
 
 
 @pytest.mark.parametrize("removals", [0, 1])

@@ -7,6 +7,7 @@ LMDB has no checksums of its own. A value that fails is reported with its bytes,
 One thread writes (the checkpoint's), in transactions of bounded size, each durable when it ends. Any thread reads, in
 short transactions, which LMDB lets run beside the writer; a long one would keep freed pages from being used again.
 """
+import errno
 import os
 import struct
 import subprocess
@@ -298,4 +299,11 @@ class Tables:
         except lmdb.PanicError as error:  # LMDB could not write its own meta page, and refuses until it is opened again
             raise Unavailable(f"{self._path}: {error}; check the disk and restart this node") from error
         except lmdb.Error as error:
-            raise Unavailable(f"{self._path}: {error}") from error
+            raise Unavailable(f"{self._path}: {error}{self._lack_of_room(error)}") from error
+
+    def _lack_of_room(self, error: lmdb.Error) -> str:
+        """A write that was cut short because the disk is full is an input/output error to LMDB."""
+        free_bytes = self._disk.free_bytes(self._path)
+        if os.strerror(errno.EIO) not in str(error) or free_bytes >= self._chunk_bytes:
+            return ""
+        return f"; the disk is full: {free_bytes:,} bytes are free"
