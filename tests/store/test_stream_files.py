@@ -143,6 +143,30 @@ def test_files_of_messages_are_only_measured_and_others_looked_into(tmp_path: Pa
     }
 
 
+class Noting(DiskCalls):
+    def __init__(self) -> None:
+        self.durable: list[str] = []
+
+    def fsync(self, fd: int) -> None:
+        self.durable.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        super().fsync(fd)
+
+
+def test_what_is_found_of_an_unfinished_stream_is_durable_with_its_name(tmp_path: Path) -> None:
+    """A killed node leaves in the system's memory what it had not synced, and it is told as stored from now on."""
+    disk = Noting()
+    files = StreamFiles(tmp_path, disk=disk)
+    assert disk.durable == [tmp_path.name]
+    files.append(ONE, 0, [block(1)])
+    files.close()
+    disk.durable.clear()
+    files = StreamFiles(tmp_path, disk=disk)
+    files.scan({ONE}, unsynced_blocks_max=8)
+    assert disk.durable == []
+    files.scan(set(), unsynced_blocks_max=8)
+    assert disk.durable == [ONE.hex(), "streams"]
+
+
 @pytest.mark.parametrize(("lost", "kept"), [(0, 0), (1, 1), (3, 3)])
 def test_the_torn_tail_of_an_unfinished_stream_is_cut_off(tmp_path: Path, lost: int, kept: int) -> None:
     written(tmp_path, block(1), block(2), block(3), block(4)).close()

@@ -36,7 +36,9 @@ class StreamFiles:
         self._free_bytes_min = free_bytes_min
         self._open: OrderedDict[bytes, int] = OrderedDict()  # identity -> descriptor, the least used first
         self._new: set[bytes] = set()  # their names are not yet durable
-        self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        if not self._directory.is_dir():
+            self._directory.mkdir(mode=0o750, parents=True)
+            sync_directory(self._disk, directory)
 
     def close(self) -> None:
         while self._open:
@@ -148,6 +150,8 @@ class StreamFiles:
                     found[identity] = StoredFile(blocks, size - blocks * HEADER.size, True)
                 elif (whole := self._whole(path, identity, blocks, unsynced_blocks_max, cut=not in_use)) is not None:
                     found[identity] = whole
+        if any(identity not in held for identity in found):
+            sync_directory(self._disk, self._directory)  # nor may their names be known to anybody but the system
         return found
 
     def _whole(
