@@ -7,9 +7,13 @@ Whose the orphaned positions are only their holders know: they claim them when t
 the last of them has come, was given up, or is late.
 """
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 from angarium.core.destination.consumer import ConsumerKey
 from angarium.core.ranges import Range, RangeSet
+
+
+_OUTDATED_MAX = 100  # times that count no longer, kept for the sake of speed, beyond as many as do
 
 
 @dataclass(slots=True)
@@ -25,6 +29,7 @@ class Parking:
         self.orphaned = RangeSet()  # parked by a restart
         self.awaited: dict[ConsumerKey, int] = {}  # consumers that were attached before the restart, as `recovered`
         self._awaited_until = 0.0
+        self._times: list[tuple[float, ConsumerKey]] = []  # a heap; one that is not its consumer's any more is outdated
 
     def __bool__(self) -> bool:
         return bool(self.parked or self.awaited)
@@ -43,6 +48,10 @@ class Parking:
 
     def park(self, key: ConsumerKey, positions: RangeSet, until: float, recovered: int) -> None:
         self.parked[key] = Parked(positions, until, recovered)
+        heappush(self._times, (until, key))
+        if len(self._times) > 2 * len(self.parked) + _OUTDATED_MAX:
+            self._times = [(parked.until, of) for of, parked in self.parked.items()]
+            heapify(self._times)
 
     def orphan(self, ranges: list[Range], attached: dict[ConsumerKey, int], until: float) -> None:
         self.orphaned = RangeSet(ranges)
@@ -82,14 +91,24 @@ class Parking:
         return orphaned
 
     def deadline(self) -> float | None:
-        if not self.parked and not self.awaited:
-            return None
-        times = [parked.until for parked in self.parked.values()]
-        if self.awaited:
-            times.append(self._awaited_until)
-        return min(times, default=None)
+        soonest = self._soonest()
+        if not self.awaited:
+            return soonest
+        return self._awaited_until if soonest is None else min(soonest, self._awaited_until)
+
+    def _soonest(self) -> float | None:
+        while self._times:
+            until, key = self._times[0]
+            parked = self.parked.get(key)
+            if parked is not None and parked.until == until:
+                return until
+            heappop(self._times)
+        return None
 
     def due(self, now: float) -> list[ConsumerKey]:
         """Who is late."""
-        late = [key for key, parked in self.parked.items() if parked.until <= now]
+        soonest = self._soonest()
+        late: list[ConsumerKey] = []
+        if soonest is not None and soonest <= now:
+            late = [key for key, parked in self.parked.items() if parked.until <= now]
         return [*late, *self.awaited] if self.awaited and self._awaited_until <= now else late

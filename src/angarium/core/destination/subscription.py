@@ -194,6 +194,11 @@ class Subscription(Positions):
 
     # -- time --------------------------------------------------------------------------------------
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether it has a deadline."""
+        return bool(self.parking or self.delayed)
+
     def deadline(self) -> float | None:
         parked = self.parking.deadline()
         if not self.delayed:

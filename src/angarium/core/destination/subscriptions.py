@@ -64,7 +64,7 @@ class Subscriptions:
 
     def note_time(self, subscription: Subscription) -> None:
         """To be called when something of the subscription may have been parked, delayed or freed."""
-        if subscription.deadline() is not None:
+        if subscription.is_timed:
             self._timed[subscription.name] = subscription
         else:
             self._timed.pop(subscription.name, None)
