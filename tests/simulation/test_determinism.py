@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from angarium.core.large_ranges import LargeRanges
 from angarium.sim.world import World
 
 SEEDS = (2, 12, 31)  # between them: crashes, cuts at a byte, half-open links, a full disk, damage
@@ -17,6 +18,24 @@ _PRINT_DIGESTS = f"from angarium.sim.world import World; print(*[World(seed).run
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_same_seed_gives_the_same_trace(seed: int) -> None:
     assert World(seed).run() == World(seed).run()
+
+
+@pytest.mark.parametrize("seed", (2, 11, 20))  # holes in plenty
+def test_it_makes_no_difference_how_ranges_are_kept(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None has thousands in a simulation: here five are many."""
+    as_ever = World(seed).run()
+    monkeypatch.setattr("angarium.core.ranges.FLAT_RANGES_MAX", 4)
+    monkeypatch.setattr("angarium.core.large_ranges.CHUNK_RANGES", 1)
+    made, kept_large = 0, LargeRanges.__init__
+
+    def counted(large: LargeRanges, lows: list[int], highs: list[int]) -> None:
+        nonlocal made
+        made += 1
+        kept_large(large, lows, highs)
+
+    monkeypatch.setattr(LargeRanges, "__init__", counted)
+    assert World(seed).run() == as_ever
+    assert made
 
 
 def test_another_seed_gives_another_trace() -> None:

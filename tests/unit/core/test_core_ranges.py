@@ -1,5 +1,7 @@
 """Goal: a RangeSet is a set of integers, and Redeliveries a count for each integer, whatever is done to them.
 Method: the same operations on a plain set and a plain dict; everything readable is compared after each."""
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +32,15 @@ def as_ranges(values: set[int]) -> list[Range]:
     return list(zip(starts, ends, strict=True))
 
 
+@pytest.fixture(params=[(2_000, 512), (3, 1), (4, 2)], ids=["flat", "chunks of 1", "chunks of 2"])
+def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets become large, and small again, within a few steps."""
+    flat, chunk = request.param
+    monkeypatch.setattr("angarium.core.ranges.FLAT_RANGES_MAX", flat)
+    monkeypatch.setattr("angarium.core.large_ranges.CHUNK_RANGES", chunk)
+
+
+@pytest.mark.usefixtures("sizes")
 @THOROUGH
 @given(_operations, _bounds)
 def test_a_range_set_is_a_set_of_integers(operations: list[tuple[str, Range]], window: Range) -> None:
@@ -50,12 +61,20 @@ def test_a_range_set_is_a_set_of_integers(operations: list[tuple[str, Range]], w
     assert [value in ranges for value in range(-1, _END + 2)] == [value in model for value in range(-1, _END + 2)]
     low, high = window
     wanted = set(range(low, high))
+    assert ranges.first_in(low, high) == next(iter(ranges.overlap(low, high)), None)
+    merged = as_ranges(model)
+    assert ranges.starting_in(low, high) == [part for part in merged if low <= part[0] < high]
+    reached = [part[0] for part in merged if part[0] < high and part[1] > low]
+    assert ranges.beginnings_in_reach(low, high) == (reached if low < high else [])
+    adjacent = [part[0] for part in merged if part[0] <= high and part[1] >= low]
+    assert ranges.beginnings_in_reach(low, high, touching=True) == adjacent or low > high
     assert members(ranges.gaps(low, high)) == sorted(wanted - model)
     if low < high:
         assert members(ranges.overlap(low, high)) == sorted(wanted & model)
     assert ranges == RangeSet(as_ranges(model)), "equality is that of the integers, not of the history"
 
 
+@pytest.mark.usefixtures("sizes")
 @THOROUGH
 @given(st.lists(_bounds, max_size=12), st.lists(_bounds, max_size=12))
 def test_range_sets_are_equal_when_their_integers_are(first: list[Range], second: list[Range]) -> None:
@@ -67,6 +86,24 @@ def test_range_sets_are_equal_when_their_integers_are(first: list[Range], second
 @pytest.mark.parametrize("window", [(5, 5), (6, 4)])
 def test_an_empty_window_overlaps_with_nothing(window: Range) -> None:
     assert RangeSet([(3, 8)]).overlap(*window) == []
+
+
+def test_a_large_set_is_one_that_was_never_large() -> None:
+    """At its real size: settled in no order, and then back to one range."""
+    positions, model, ranges = list(range(0, 12_000, 2)), RangeSet(), RangeSet()
+    random.Random(7).shuffle(positions)
+    for count, position in enumerate(positions, 1):
+        ranges.add(position, position + 1)
+        assert len(ranges) == ranges.count == count
+    assert list(ranges) == [(position, position + 1) for position in sorted(positions)]
+    assert ranges != model
+    for position in positions:
+        ranges.add(position + 1, position + 2)
+    assert list(ranges) == [(0, 12_000)] and len(ranges) == 1
+    for position in positions:
+        assert ranges.remove(position, position + 1) == [(position, position + 1)]
+    assert list(ranges) == [(position + 1, position + 2) for position in sorted(positions)]
+    assert ranges.remove(1_000, 11_000)[:2] == [(1_001, 1_002), (1_003, 1_004)] and ranges.count == 1_000
 
 
 def test_memory_follows_holes_not_integers() -> None:

@@ -12,7 +12,6 @@ page, and many holes are divided among many. A page holds what begins on it:
 its record and all pages noted, in one write. So pages are never written without the record: on a full disk the rule
 for records (`overtaking`) keeps them in order, too.
 """
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 import msgspec
@@ -52,17 +51,15 @@ class NotedRanges(RangeSet):
     def add(self, low: int, high: int) -> None:
         if low >= high:
             return
-        first, last = bisect_left(self._highs, low), bisect_right(self._lows, high)
-        self._pages.update(map(page_of, self._lows[first:last]))
+        self._pages.update(map(page_of, self.beginnings_in_reach(low, high, touching=True)))
         self._pages.add(page_of(low))
         super().add(low, high)
 
     def remove(self, low: int, high: int) -> list[Range]:
         if low >= high:
             return []
-        first, last = bisect_right(self._highs, low), bisect_left(self._lows, high)
-        if first < last:
-            self._pages.update(map(page_of, self._lows[first:last]))
+        if beginnings := self.beginnings_in_reach(low, high):
+            self._pages.update(map(page_of, beginnings))
             self._pages.add(page_of(high))  # what is left of the last run begins there
         return super().remove(low, high)
 

@@ -12,7 +12,6 @@ from heapq import heapify, heappop, heappush
 from angarium.core.destination.consumer import ConsumerKey
 from angarium.core.ranges import Range, RangeSet
 
-
 _OUTDATED_MAX = 100  # times that count no longer, kept for the sake of speed, beyond as many as do
 
 
