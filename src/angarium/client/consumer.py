@@ -54,7 +54,7 @@ class Consumer(Ready, Entering):
         self._gathered = _nothing_gathered()
         self._is_dirty = False  # something was settled and not told
         self._is_told_soon = False  # ... and is to be in the next turn of the loop
-        self.is_fresh = True  # nobody has asked it for anything
+        self.asks_broker = True  # what is there now; else whoever receives from it asks
         self.is_closing = False
         self.is_ended = False
         self.error: AngariumError | None = None  # what it ended with, unless that was asked for
@@ -116,10 +116,10 @@ class Consumer(Ready, Entering):
 
     async def _next(self, timeout_s: float | None) -> Message | None:
         """The group is used up: look at the clock, and take the next one."""
-        if self.is_fresh:
-            if timeout_s is not None and timeout_s <= 0 and self.is_empty:
-                timeout_s = await self._session.time_for_present_s(self)
-            self.is_fresh = False
+        if timeout_s is not None and timeout_s <= 0 and self.asks_broker and self.is_empty and not self.is_closing:
+            if self.taken is not None:
+                self.taken.starving()
+            timeout_s = await self._session.time_for_present_s(self)
         deadline = None if timeout_s is None else self._session.loop.time() + timeout_s
         await self._let_others_run()
         while True:
@@ -257,6 +257,11 @@ class Consumer(Ready, Entering):
     def unsettled_count(self) -> int:
         """Messages that are here, or in the application's hands, as of the last flush."""
         return self._unsettled
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing comes before something is settled, as of the last flush."""
+        return self._unsettled >= self.prefetch
 
     @property
     def is_transacted(self) -> bool:

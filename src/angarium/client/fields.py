@@ -5,6 +5,7 @@ application's own map of names to plain values. The header `content` says what a
 """
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from numbers import Real
 from typing import Any, Literal, TypedDict
 
 import msgspec
@@ -140,7 +141,7 @@ def _reply_to(destination: Destination) -> dict[str, str | bytes | int]:
 
 
 def _expiry_ms(ttl_s: float, now_ms: int) -> int:
-    if not 0 < ttl_s < TIME_S_MAX:
+    if not _is_number(ttl_s) or not 0 < ttl_s < TIME_S_MAX:
         raise Rejected(
             "bad-ttl",
             f"ttl_s {ttl_s!r} is not a number of seconds above 0 and below {TIME_S_MAX:.0e}; leave it out for never",
@@ -148,11 +149,15 @@ def _expiry_ms(ttl_s: float, now_ms: int) -> int:
     return now_ms + max(1, int(ttl_s * 1000))
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def _due_ms(delay_s: float | None, deliver_at: datetime | float | None, now_ms: int) -> int:
     if delay_s is not None and deliver_at is not None:
         raise Rejected("bad-delay", "delay_s and deliver_at both say when to deliver; give one of them")
     if delay_s is not None:
-        if not 0 <= delay_s < TIME_S_MAX:
+        if not _is_number(delay_s) or not 0 <= delay_s < TIME_S_MAX:
             raise Rejected("bad-delay", f"delay_s {delay_s!r} is not a number of seconds from 0 to {TIME_S_MAX:.0e}")
         return now_ms + int(delay_s * 1000) if delay_s > 0 else 0
     if isinstance(deliver_at, datetime):
@@ -170,6 +175,8 @@ def _due_ms(delay_s: float | None, deliver_at: datetime | float | None, now_ms: 
 
 
 def encode_properties(properties: Properties) -> bytes:
+    if not isinstance(properties, Mapping):
+        raise Rejected("bad-property", f"properties are a mapping of names to values, not {type(properties).__name__}")
     for name, value in properties.items():
         check_property_name(name)
         if value.__class__ not in PLAIN:

@@ -1,7 +1,7 @@
 """Receiving what is there now, without waiting for what is yet to come.
 
 A consumer knows only what has arrived. Whether more is on its way, only the broker knows. It is asked after the
-consumer has been opened there, with its credit: what it can give at once is sent before its answer, and what it has to
+consumer has been opened there, with its credit, unless that is used up: what it can give at once is sent before its answer, and what it has to
 read from disk first it calls `delivering`. What others hold, or no consumer selects, is not waited for.
 
 A broker that is slow, or is being replaced, is waited for: only its answer says that nothing is there. If there is none
@@ -25,7 +25,7 @@ ASK_AGAIN_S = 0.002
 
 async def receive_present(connection: "Connection", consumer: "Consumer", max: int) -> "list[Message]":
     """Up to `max` messages that are there; none if nothing is. Raises `Unavailable` if the broker does not say."""
-    consumer.is_fresh = False  # it is asked here, and every time
+    consumer.asks_broker = False  # that is done here
     messages = await consumer.receive_batch(max, 0)
     return messages or await consumer.receive_batch(max, await time_for_present_s(connection, consumer))
 
@@ -33,6 +33,9 @@ async def receive_present(connection: "Connection", consumer: "Consumer", max: i
 async def time_for_present_s(connection: "Connection", consumer: "Consumer") -> float:
     """How long to wait for what is there and has not arrived; 0: it has, or nothing is there. Raises `Unavailable` if
     the broker does not say."""
+    consumer.flush_now()  # what is settled makes room
+    if consumer.is_full:
+        return 0.0
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(ANSWER_S_MAX):

@@ -24,6 +24,7 @@ RECEIVERS_MAX = 100
 class Receiver:
     def __init__(self, consumer: Consumer, connection: "Connection") -> None:
         self.consumer = consumer
+        consumer.asks_broker = False  # that is done here
         self._connection = connection
         self._waiting = 0
 
@@ -31,7 +32,6 @@ class Receiver:
         self._waiting += 1
         self.adjust()
         try:
-            self.consumer.is_fresh = False  # it is asked here, and every time
             if timeout_s is not None and timeout_s <= 0 and self.consumer.is_empty:
                 timeout_s = await time_for_present_s(self._connection, self.consumer)
             return await self.consumer.receive_alone(timeout_s)

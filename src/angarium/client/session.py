@@ -146,7 +146,7 @@ class Session(Sends, Asking):
         return await self._receivers.receive(destination, timeout_s)
 
     async def time_for_present_s(self, consumer: Consumer) -> float:
-        """For a consumer that is asked for the first time, for what is there now."""
+        """For a consumer that has nothing left, and is asked for what is there now."""
         return await time_for_present_s(self._connection, consumer)
 
     async def sync(self) -> None:

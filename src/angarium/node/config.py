@@ -49,6 +49,8 @@ _MAY_BE_ZERO = (
     "destination.node_disk_free_bytes_min", "stream.unfinished_keep_s",
 )  # fmt: skip
 POLL_S_LIMIT = 1.0
+_WHOLE_MAX = 1 << 62  # what counts and bytes can be added to, and still be sent to whoever asks for them
+_SECONDS_MAX = 1_000_000_000  # 31 years; timers know no eternity
 # One that a command line, and the settings of a cluster (NAME=HOST:PORT, GROUP: NODE NODE), can name as well.
 _NODE_NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,64}")
 
@@ -332,6 +334,9 @@ def _checked(name: str, value: object, hint: Any, source: str) -> object:
             raise ConfigError(f"{source}: {name} is {value}: it has to be a finite number")
         if value == 0 and name not in _MAY_BE_ZERO:
             raise ConfigError(f"{source}: {name} is 0: it has to be positive")
+        limit = _WHOLE_MAX if isinstance(value, int) else _SECONDS_MAX
+        if value > limit:
+            raise ConfigError(f"{source}: {name} is {value}: it can be at most {limit:,}")
     return value
 
 

@@ -167,6 +167,8 @@ def test_text_of_what_is_no_text_is_refused(run: Runner) -> None:
         ({"priority": 10}, "bad-priority"), ({"priority": "4"}, "bad-priority"),
         ({"priority": True}, "bad-priority"),
         ({"ttl_s": 0}, "bad-ttl"), ({"ttl_s": -1}, "bad-ttl"), ({"ttl_s": math.nan}, "bad-ttl"),
+        ({"ttl_s": "x"}, "bad-ttl"), ({"ttl_s": True}, "bad-ttl"), ({"delay_s": "x"}, "bad-delay"),
+        ({"properties": 5}, "bad-property"), ({"properties": ["region"]}, "bad-property"),
         ({"delay_s": -1}, "bad-delay"), ({"delay_s": math.inf}, "bad-delay"),
         ({"delay_s": 1, "deliver_at": 5}, "bad-delay"), ({"deliver_at": datetime(2030, 1, 1)}, "bad-delay"),
         ({"deliver_at": "soon"}, "bad-delay"), ({"deliver_at": -1}, "bad-delay"),

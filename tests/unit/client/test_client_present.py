@@ -7,6 +7,7 @@ import pytest
 
 import angarium
 from angarium.client import present, receiver
+from angarium.client.acknowledging import Acknowledge
 from angarium.client.present import PRESENT_S_MAX
 from angarium.core.wire import frames
 from angarium.core.wire.codec import Received
@@ -26,6 +27,43 @@ def test_a_fresh_consumer_gives_what_is_there_without_waiting(run: Runner) -> No
         assert await consumer.receive(0) is None
         other = session.consume("orders")
         assert await other.receive_batch(10, 0) == []
+
+    with_session(run, scenario)
+
+
+@pytest.mark.parametrize("acknowledge", ["individual", "auto", "duplicates-ok", "client"])
+@pytest.mark.parametrize("prefetch", [1, 2, 100])
+def test_a_queue_is_emptied_without_waiting(run: Runner, acknowledge: Acknowledge, prefetch: int) -> None:
+    """Once: only the first time was the broker asked, and None came while it had more."""
+
+    async def main() -> None:
+        async with serving() as server, angarium.connect(server.address) as connection:
+            session = connection.session(acknowledge=acknowledge)
+            bodies = [b"%d" % number for number in range(7)]
+            await session.send_many("orders", bodies)
+            consumer, found = session.consume("orders", prefetch=prefetch), list[bytes]()
+            while (message := await consumer.receive(0)) is not None:
+                found.append(message.body)
+                if acknowledge == "individual":
+                    message.settle()
+            assert found == bodies
+            await session.close()
+
+    run(main())
+
+
+def test_a_consumer_that_may_hold_no_more_is_not_waited_for(run: Runner) -> None:
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        await session.send_many("orders", [b"0", b"1"])
+        consumer = session.consume("orders", prefetch=1)
+        held = await consumer.receive(0)
+        assert held is not None
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        assert await consumer.receive(0) is None
+        assert loop.time() - started < PRESENT_S_MAX / 2
+        held.settle()
+        assert await consumer.receive(0) is not None
 
     with_session(run, scenario)
 
@@ -111,7 +149,6 @@ def test_a_broker_that_does_not_answer_is_named_and_asked_again_next_time(
         for ask in (consumer.receive(0), session.receive("others", 0)):
             with pytest.raises(angarium.Unavailable, match="the broker has not said"):
                 await ask
-        assert consumer.is_fresh, "the next one asks as well"
         deaf[0] = False
         assert await consumer.receive(0) is None
 

@@ -163,6 +163,9 @@ def test_unknown_keys_are_named_with_the_one_that_was_meant(tmp_path: Path, text
         ("[node]\nlisten = 'x:65536'", "HOST:PORT"),
         ("[node", "not valid TOML"),
         ("[node]\nsite = 1\nsite = 2", "not valid TOML"),
+        # Once: taken, and no answer that names it can be sent.
+        ("[destination]\nconsumers_max = 18446744073709551616", "can be at most 4,611,686,018,427,387,904"),
+        ("[destination]\nresume_grace_s = 1e300", "can be at most 1,000,000,000"),
     ],
 )
 def test_wrong_values_are_named_with_their_source(tmp_path: Path, text: str, part: str) -> None:
