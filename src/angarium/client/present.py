@@ -1,8 +1,9 @@
 """Receiving what is there now, without waiting for what is yet to come.
 
 A consumer knows only what has arrived. Whether more is on its way, only the broker knows. It is asked after the
-consumer has been opened there, with its credit, unless that is used up: what it can give at once is sent before its answer, and what it has to
-read from disk first it calls `delivering`. What others hold, or no consumer selects, is not waited for.
+consumer has been opened there, with its credit, unless that is used up: what it can give at once is sent before its
+answer, and what it has to read from disk first it calls `delivering`. What others hold, or no consumer selects, is not
+waited for.
 
 A broker that is slow, or is being replaced, is waited for: only its answer says that nothing is there. If there is none
 in ANSWER_S_MAX, `Unavailable` says so.

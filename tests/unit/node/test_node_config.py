@@ -307,7 +307,7 @@ def _values(hint: Any) -> st.SearchStrategy[Any]:
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     drawn = {
         int: st.integers(1 << 21, 1 << 40),
-        float: st.floats(0.001, 1e12),
+        float: st.floats(0.001, 1e9),
         str: st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
         bool: st.booleans(),
         type(None): st.none(),
