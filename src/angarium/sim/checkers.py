@@ -65,7 +65,7 @@ class Ledger:
                 self.holdings.opening(session, event.destination, frame, self._clock.now)
             case frames.ConsumerClose(number, unsubscribe):
                 if unsubscribe:
-                    self.holdings.unsubscribing(session, number)
+                    self.holdings.unsubscribe(session, number)
                 self.holdings.forget_consumer((session, number))  # its session may be closed, not only it
             case frames.SessionEnded(closed):
                 self.holdings.ended(session, event.destination, closed, self._clock.now)

@@ -40,7 +40,8 @@ class Holdings:
         self._start = 0  # of the broker
         self._sends = 0
         self._gone: set[ConsumerKey] = set()
-        self.unsubscribed: set[tuple[str, str]] = set()  # perhaps: the broker may crash before it is durable
+        self._unsubscribed: set[tuple[str, str]] = set()  # perhaps: the broker may crash before it is durable
+        self.unsubscribing: dict[ConsumerKey, tuple[str, str]] = {}  # and was not told that it is done
 
     # -- consumers come and go -----------------------------------------------------------------------
 
@@ -63,7 +64,7 @@ class Holdings:
             subscription = self.subscriptions[log.name, name] = SubscriptionFacts(
                 log, name, durable, "" if log.kind == frames.DestinationKind.QUEUE else frame.selector, frame.shared
             )
-            if (log.name, name) not in self.unsubscribed:
+            if (log.name, name) not in self._unsubscribed:
                 subscription.starts_after = now
         if log.kind == frames.DestinationKind.QUEUE or (
             subscription.opened_at is None and frame.start == frames.Start.OLDEST
@@ -118,12 +119,13 @@ class Holdings:
                 elif facts.away_since is None:
                     facts.away_since = now
 
-    def unsubscribing(self, session: bytes, number: int) -> None:
+    def unsubscribe(self, session: bytes, number: int) -> None:
         """The message manager is told to end a durable subscription: the next one of that name is another one."""
         facts = self.consumers.get((session, number))
         if facts is not None and facts.subscription.is_ending:
             name = (facts.subscription.log.name, facts.subscription.name)
-            self.unsubscribed.add(name)
+            self._unsubscribed.add(name)
+            self.unsubscribing[facts.key] = name
             if self.subscriptions.get(name) is facts.subscription:
                 del self.subscriptions[name]
 
@@ -318,6 +320,7 @@ class Holdings:
         if facts is not None and frame.code:
             facts.is_refused = True
         elif facts is not None and not facts.is_refused:
+            self.unsubscribing.pop(facts.key, None)
             for number in [number for number in facts.settles if number > facts.answered]:
                 self._finish(facts, *facts.settles[number], [])
 

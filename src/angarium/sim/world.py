@@ -211,7 +211,8 @@ class World:
             if facts.is_durable and facts.log.kind == DestinationKind.TOPIC
         ]
         # A client that died before it was answered does not try again: what it wanted to end may still be there.
-        perhaps_ended = self.ledger.holdings.unsubscribed - self.ledger.holdings.subscriptions.keys()
+        holdings = self.ledger.holdings
+        perhaps_ended = set(holdings.unsubscribing.values()) - holdings.subscriptions.keys()
         subscriptions += [Place(name, DestinationKind.TOPIC, of) for name, of in sorted(perhaps_ended)]
         queues = [place for place in self._places if place.kind == DestinationKind.QUEUE]
         drainer = Application(
