@@ -72,6 +72,18 @@ def test_a_deleted_file_is_gone_in_steps_and_deleting_again_is_no_error(
     assert files.delete(ONE)
 
 
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS])
+def test_a_disk_that_takes_no_writes_at_all_keeps_the_file_and_says_so(tmp_path: Path, code: int) -> None:
+    disk = FaultyDisk(fail={"remove": 1}, code=code)
+    written(tmp_path, block(1, last=True)).close()
+    files = StreamFiles(tmp_path, disk=disk)
+    with pytest.raises(Unavailable, match=os.strerror(code)):
+        files.delete(ONE)
+    assert files.read(ONE, 0, 1)[0] == [block(1, last=True)]
+    assert files.delete(ONE)
+    assert not path_of(tmp_path).exists()
+
+
 def test_a_full_disk_refuses_and_takes_the_same_blocks_later(tmp_path: Path) -> None:
     disk = FaultyDisk(fail={"pwritev": 1}, code=errno.ENOSPC)
     files = StreamFiles(tmp_path, disk=disk)

@@ -53,6 +53,7 @@ class StreamDisk:
         self._reads: queue.SimpleQueue[ReadBlocks | None] = queue.SimpleQueue()
         self._waiting: deque[AppendBlock | SyncFile] = deque()  # the writer's: not yet done
         self._deleting: dict[bytes, None] = {}  # the writer's: in steps, the first one first
+        self._is_kept = False  # the writer's: the disk would not delete the last one that it was asked to
         self._dead: set[bytes] = set()  # the writer's: files that failed to sync, until they are deleted
         self._deleted: dict[bytes, int] = {}  # the loop's: how often, and the writer has not seen it yet
         self._is_blocked = False
@@ -106,8 +107,7 @@ class StreamDisk:
         while True:
             self._take()
             events: list[FileEvent] = []
-            if self._deleting and self._files.delete(first := next(iter(self._deleting))):
-                del self._deleting[first]
+            self._delete_some()
             try:
                 if self._waiting:
                     self._do_next(events)
@@ -125,11 +125,25 @@ class StreamDisk:
             if self._stopping and not self._waiting:
                 return
 
+    def _delete_some(self) -> None:
+        """One step. What a disk that takes no writes at all keeps is tried again, behind the others: nobody waits for
+        it, and whoever writes is told what is wrong."""
+        self._is_kept = False
+        for stream in self._deleting:
+            try:
+                if self._files.delete(stream):
+                    del self._deleting[stream]
+            except Unavailable:
+                self._is_kept = True
+                del self._deleting[stream]
+                self._deleting[stream] = None
+            return
+
     def _take(self) -> None:
         """Move what has queued up; wait for something if there is nothing to do."""
         wait_s: float | None = None
         if self._deleting and (self._is_blocked or not self._waiting):
-            wait_s = _DELETE_PAUSE_S
+            wait_s = _RETRY_AFTER_S if self._is_kept else _DELETE_PAUSE_S
         elif self._waiting:
             wait_s = _RETRY_AFTER_S if self._is_blocked else 0.0
         if self._stopping:

@@ -77,16 +77,20 @@ class StreamFiles:
             self._new.discard(identity)
 
     def delete(self, identity: bytes) -> bool:
-        """One step; False: there is more to do."""
+        """One step; False: there is more to do. `Unavailable`: the disk takes no writes at all."""
         self._forget(identity)
         self._new.discard(identity)
         path = self._path(identity)
-        with contextlib.suppress(FileNotFoundError):
+        try:
             size = path.stat().st_size
             if size > _DELETE_STEP_BYTES:
                 os.truncate(path, size - _DELETE_STEP_BYTES)
                 return False
-            path.unlink()
+            self._disk.remove(path)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            raise Unavailable(f"{path}: {error.strerror}") from error
         return True
 
     def _descriptor(self, identity: bytes, *, create: bool) -> int:

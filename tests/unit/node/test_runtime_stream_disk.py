@@ -42,6 +42,7 @@ class FakeFiles:
         self.is_full = False
         self.bad_sync: bytes = b""
         self.steps = 1  # of a deletion
+        self.kept: set[bytes] = set()  # those that cannot be deleted
         self.failing: BaseException | None = None
         self.is_closed = False
         self.may_sync = threading.Event()
@@ -62,6 +63,8 @@ class FakeFiles:
 
     def delete(self, stream: bytes) -> bool:
         self.calls.append(("delete", stream, 0))
+        if stream in self.kept:
+            raise Unavailable("read-only file system")
         self.steps -= 1
         return self.steps <= 0
 
@@ -158,6 +161,24 @@ def test_while_it_is_full_deletions_go_on_in_steps_and_take_their_stream_out_of_
     driven = drive(scenario)
     assert not any(isinstance(event, FileWritten) for event in driven.told)
     assert ("append", A, 1) not in driven.files.calls and ("append", A, 2) not in driven.files.calls
+
+
+def test_what_cannot_be_deleted_is_tried_again_and_keeps_nobody_waiting() -> None:
+    async def scenario(driven: Driven) -> None:
+        driven.files.kept = {A}
+        driven.disk.write(DeleteFile(A))
+        await driven.until(lambda: driven.files.calls.count(("delete", A, 0)) > 2)
+        driven.disk.write(DeleteFile(B))
+        driven.append(b"c" * 16, 0)
+        await driven.until(lambda: driven.told and ("delete", B, 0) in driven.files.calls)
+        driven.append(A, 0)  # it begins anew: not over what is left of the old one
+        await driven.until(lambda: FilesBlocked("read-only file system") in driven.told)
+        driven.files.kept = set()
+        await driven.until(lambda: FileWritten(A, 1) in driven.told)
+
+    driven = drive(scenario)
+    assert driven.failures == []
+    assert driven.told[-1] == FilesBlocked("")
 
 
 def test_a_sync_that_fails_is_the_end_of_its_stream_and_of_no_other() -> None:
