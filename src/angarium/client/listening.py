@@ -46,6 +46,10 @@ class Listener:
             result = self._callback(message)
             if result is not None:
                 await result
+        except asyncio.CancelledError as error:
+            if self._task.cancelling():
+                raise
+            self._failed(message, error)  # what the callback waited for was cancelled, not we
         except Exception as error:
             self._failed(message, error)
         else:
@@ -53,7 +57,7 @@ class Listener:
             if taken is not None and taken.settles_by_itself:
                 taken.asked()
 
-    def _failed(self, message: Message, error: Exception) -> None:
+    def _failed(self, message: Message, error: BaseException) -> None:
         self.failures += 1
         if not message.outcome and not self.consumer.is_closing and not self.consumer.is_transacted:
             message.release()

@@ -192,6 +192,56 @@ def test_a_callback_that_raises_gets_the_message_again(acknowledge: Acknowledge)
     assert [str(context["exception"]) for context in errors] == ["not yet", "not yet"]
 
 
+def test_a_callback_that_waits_for_what_somebody_cancels_gets_the_message_again() -> None:
+    errors: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        before = loop.get_exception_handler()
+        loop.set_exception_handler(lambda _, context: errors.append(context))
+        async with (
+            serving() as server, angarium.connect(server.address) as connection, connection.session() as session,
+        ):  # fmt: skip
+            await session.send("orders", b"x")
+            counts: list[int] = []
+
+            async def callback(message: angarium.Message) -> None:
+                counts.append(message.redelivery_count)
+                if len(counts) == 1:
+                    lookup = loop.create_future()
+                    lookup.cancel()
+                    await lookup
+                message.settle()
+
+            async with session.listen("orders", callback) as listener:
+                await until(lambda: len(counts) == 2)
+            assert (counts, listener.failures) == ([0, 1], 1)
+        loop.set_exception_handler(before)
+
+    run_on(asyncio.new_event_loop, main())
+    assert [type(context["exception"]) for context in errors] == [asyncio.CancelledError]
+
+
+def test_a_listener_that_is_cancelled_within_its_callback_ends(run: Runner) -> None:
+    """As all tasks are when a loop is closed."""
+
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        await session.send("orders", b"x")
+        began = asyncio.Event()
+
+        async def callback(message: angarium.Message) -> None:
+            began.set()
+            await asyncio.sleep(60)
+
+        listener = session.listen("orders", callback)
+        await began.wait()
+        listener._task.cancel()
+        await listener.close()
+        assert listener._task.cancelled() and listener.failures == 0
+
+    with_session(run, scenario)
+
+
 def test_closing_a_listener_lets_the_callback_come_to_its_end(run: Runner) -> None:
     async def scenario(server: FakeServer, session: angarium.Session) -> None:
         await session.send_many("orders", [b"x", b"y"])
