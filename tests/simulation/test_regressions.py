@@ -322,7 +322,7 @@ SEEDS_THAT_HAVE_FAILED: dict[str, int] = {
     "a batch below the log's start was left on disk": 21,
     "the client took a stale Settled for the answer to all its settlements": 214,
     "a release of what was lost was taken for one of its next delivery": 5002,
-    "who unsubscribed before its first credit after a restart was awaited by its own subscription": 1500242,
+    "nobody drained the subscription of a client that died before its unsubscribe was answered": 1500242,
 }
 
 
