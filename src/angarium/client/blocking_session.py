@@ -277,8 +277,8 @@ class Session:
         self._session.check_transacted("transaction()")
         try:
             yield self
-        except BaseException:
-            self.rollback()
+        except BaseException as error:
+            leave(self.rollback, error)
             raise
         self.commit()
 

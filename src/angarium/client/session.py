@@ -258,10 +258,20 @@ class Session(Sends, Asking):
         self.check_transacted("transaction()")
         try:
             yield self
-        except BaseException:
-            await self.rollback()
+        except BaseException as error:
+            await self._undo(error)
             raise
         await self.commit()
+
+    async def _undo(self, error: BaseException) -> None:
+        """Roll back for the application's own error, which must not wait: what has to be said to a broker that is away
+        it hears when it is back."""
+        try:
+            await asyncio.wait_for(self.rollback(), LEAVING_TIMEOUT_S)
+        except TimeoutError:
+            note_unfinished(error, Unavailable(f"rolling back took more than {LEAVING_TIMEOUT_S:g} s"))
+        except AngariumError as unfinished:
+            note_unfinished(error, unfinished)
 
     def check_transacted(self, what: str) -> None:
         if not self.is_transacted:

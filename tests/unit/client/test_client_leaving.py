@@ -57,6 +57,43 @@ def test_an_exception_in_a_consumer_is_the_one_to_see_when_the_broker_is_gone(ru
     run(main())
 
 
+def test_an_exception_in_a_transaction_is_the_one_to_see_and_does_not_wait_for_a_broker_that_is_away(
+    run: Runner,
+) -> None:
+    async def main() -> None:
+        async with serving() as server:
+            started = time.monotonic()
+            with pytest.raises(ValueError, match="mine") as caught:
+                async with (
+                    angarium.connect(server.address) as connection, connection.session(transacted=True) as session,
+                ):  # fmt: skip
+                    session.send("a", b"1")
+                    await session.commit()
+                    consumer = session.consume("a")
+                    async with session.transaction():
+                        assert await consumer.receive(5) is not None
+                        await server.stop()
+                        await until(lambda: not connection.is_connected)
+                        raise ValueError("mine")
+            assert time.monotonic() - started < AT_ONCE_S_MAX
+            assert any("rolling back" in note for note in caught.value.__notes__)
+
+    run(main())
+
+
+def test_a_transaction_that_cannot_be_rolled_back_hides_no_exception(run: Runner) -> None:
+    async def main() -> None:
+        async with serving() as server, angarium.connect(server.address) as connection:
+            session = connection.session(transacted=True)
+            with pytest.raises(ValueError, match="mine") as caught:
+                async with session.transaction():
+                    await session.close()
+                    raise ValueError("mine")
+            assert caught.value.__notes__
+
+    run(main())
+
+
 def test_a_cancelled_close_is_not_waited_for_again(run: Runner) -> None:
     async def main() -> None:
         async with serving(FakeBroker(commits=False)) as server:
@@ -176,3 +213,20 @@ def test_a_blocking_session_leaves_by_an_exception_at_once_also_with_a_full_buff
         assert "closed" in repr(session) and "closed" in repr(connection)
     finally:
         server.stop()
+
+
+def test_an_exception_in_a_blocking_transaction_does_not_wait_for_a_broker_that_is_away() -> None:
+    thread = ServerThread(FakeBroker())
+    started = time.monotonic()
+    with (
+        pytest.raises(ValueError, match="mine"), blocking.connect(thread.address) as connection,
+        connection.session(transacted=True) as session,
+    ):  # fmt: skip
+        session.send("a", b"1")
+        session.commit(5)
+        consumer = session.consume("a")
+        with session.transaction():
+            assert consumer.receive(5) is not None
+            thread.stop()
+            raise ValueError("mine")
+    assert time.monotonic() - started < AT_ONCE_S_MAX
