@@ -111,11 +111,10 @@ class ReplicaHost:
         self._placement = Placement()
         self._attendance = Attendance()
         self._generation = 0  # of message managers
-        self._starting: asyncio.Task[None] | None = None
         self._commands: deque[r.Command | mm.Command] = deque()
         self._asked: list[mm.Write] = []
         self._files_asked: list[AppendBlock | SyncFile | DeleteFile] = []
-        self._range_reads: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._reads = 0
         self._reading: dict[int, tuple[int, int]] = {}  # under way: generation and token of who asked
         self._running = False
@@ -329,8 +328,13 @@ class ReplicaHost:
             self._ways.answer(client_manager, parts)
 
     def _in_the_background(self, work: Coroutine[None, None, None]) -> None:
-        self._range_reads.add(task := self._loop.create_task(work))
-        task.add_done_callback(self._range_reads.discard)
+        self._background.add(task := self._loop.create_task(work))
+        task.add_done_callback(self._background_ended)
+
+    def _background_ended(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._ways.failed(error)
 
     async def _read_range(self, command: r.ReadRange) -> None:
         self._run(await self._readers.read(read_range, command))
@@ -344,7 +348,7 @@ class ReplicaHost:
         self._stop_manager("it starts anew")
         if self._is_stopping:  # the last of the others that left made it primary
             return
-        self._starting = self._loop.create_task(self._start_loaded(epoch, self._generation))
+        self._in_the_background(self._start_loaded(epoch, self._generation))
 
     async def _start_loaded(self, epoch: int, generation: int) -> None:
         loaded = await self._readers.read(load)
