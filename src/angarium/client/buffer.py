@@ -10,7 +10,7 @@ import time
 from angarium.client.destination import Destination, resolve
 from angarium.client.driver import Driver
 from angarium.client.ended import ended_error
-from angarium.client.flow import Flow
+from angarium.client.flow import Flow, kept_until_done
 from angarium.client.sending import Outbox
 from angarium.core.client import events
 from angarium.core.client.gathered import Gathered
@@ -154,7 +154,7 @@ class SendBuffer:
         while self._is_above_half() and self.error is None:
             waiter: asyncio.Future[None] = self._driver.loop.create_future()
             self._room_waiters.append(waiter)
-            await waiter
+            await kept_until_done(waiter, self._room_waiters)
 
     async def settled(self) -> None:
         """Wait until everything sent so far has its outcome; raise the first failure that was not yet seen."""

@@ -13,6 +13,16 @@ Callback = Callable[[str, str], None]  # destination, reason; empty: no longer
 CALLBACKS_MAX = 1_000
 
 
+async def kept_until_done(waiter: "asyncio.Future[None]", waiters: "list[asyncio.Future[None]]") -> None:
+    """Who gives up waiting is no longer among those who are woken: they may be many before that happens."""
+    try:
+        await waiter
+    except asyncio.CancelledError:
+        with suppress(ValueError):  # he was just being woken
+            waiters.remove(waiter)
+        raise
+
+
 class Flow:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -56,7 +66,7 @@ class Flow:
 
     def wake(self) -> None:
         """A producer was opened or has ended: whoever waits shall look again."""
-        woken, self._waiters = self._waiters, []
+        woken, self._waiters[:] = self._waiters[:], []
         for waiter in woken:
             if not waiter.done():
                 waiter.set_result(None)
@@ -72,7 +82,7 @@ class Flow:
             raise self._error
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(waiter)
-        await waiter
+        await kept_until_done(waiter, self._waiters)
 
     def _changed(self, name: str, before: str) -> None:
         self.wake()

@@ -204,3 +204,27 @@ def test_idle_producers_are_closed_for_new_ones(run: Runner, monkeypatch: pytest
             session.send("busy.4", b"4")
 
     with_session(run, scenario)
+
+
+def test_who_gives_up_waiting_for_a_blocked_destination_or_for_room_leaves_nothing_behind(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buffer, "SEND_BUFFER_BYTES_MAX", 10_000)
+
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        server.broker.log("orders").blocked = True
+        session.send("orders", b"open")
+        await until(lambda: session.is_blocked("orders"))
+        session.send("orders", b"x" * 8_000)
+        for _ in range(20):
+            for wait in (session.unblocked("orders"), session.room()):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(wait, 0.001)
+        assert not session._buffer.flow._waiters and not session._buffer._room_waiters
+        waiting = [asyncio.ensure_future(wait) for wait in (session.unblocked("orders"), session.room())]
+        await asyncio.sleep(0.001)
+        server.broker.log("orders").blocked = False
+        server.cut_all()
+        await asyncio.gather(*waiting)
+
+    with_session(run, scenario)
