@@ -212,10 +212,12 @@ class Driver:
     async def _connect(self, link: Link, host: str, port: int) -> None:
         try:
             await self.loop.create_connection(lambda: link, host, port)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             if self.link is link:
                 self.link = None
-                self.handle(events.Disconnected(reason_of(error)))
+                # The resolver takes it for a wrong argument: an empty or too long part, for one.
+                reason = reason_of(error) if isinstance(error, OSError) else "no host can have that name"
+                self.handle(events.Disconnected(reason))
 
     def _close_link(self, abort: bool) -> None:
         if self._outgoing:

@@ -69,6 +69,16 @@ def test_nobody_there(run: Runner) -> None:
     run(main())
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example"])
+def test_a_name_that_no_host_can_have_is_said(run: Runner, host: str) -> None:
+    async def main() -> None:
+        with pytest.raises(angarium.Unavailable, match="no host can have that name"):
+            async with angarium.connect(f"{host}:4560", connect_timeout_s=1.0):
+                raise AssertionError
+
+    run(main())
+
+
 def test_the_second_address_will_do(run: Runner) -> None:
     async def main() -> None:
         async with serving() as gone:
