@@ -6,12 +6,13 @@ from random import Random
 import pytest
 
 from angarium.core.selector import closures
-from angarium.core.selector.closures import COMPILED_TESTS_MAX, weight_of
+from angarium.core.selector.closures import COMPILED_TESTS_MAX, weighing
 from angarium.core.selector.closures import tests_in as count_of_tests
 from angarium.core.selector.compiled import compile_selector
 from angarium.core.selector.index import SelectorIndex
 from angarium.core.selector.naive import matches
 from angarium.core.selector.normal import normal
+from angarium.core.selector.pace import Pace, finished
 from angarium.core.selector.parser import parse
 from angarium.core.selector.syntax import TOKENS_MAX, Selector, SelectorError
 from tests.unit.selector.selector_random import random_message, random_selector
@@ -26,7 +27,7 @@ def parsed(text: str) -> Selector:
 
 
 def weight(text: str) -> int:
-    return weight_of(normal(parsed(text).condition))
+    return finished(weighing(normal(parsed(text).condition), Pace()))
 
 
 @pytest.mark.parametrize("first", range(0, 4_000, 500))

@@ -9,7 +9,7 @@ from typing import Final, assert_never
 
 from angarium.core.selector.fields import Fields
 from angarium.core.selector.normal import Absent, All, Any, Compare, Constant, Goal, OneOf, Resembles, Term
-from angarium.core.selector.pace import Pace, Portions, finished
+from angarium.core.selector.pace import Pace, Portions
 from angarium.core.selector.syntax import Approximate, Arithmetic, Boolean, Exact, Name, Sign, Text, Value
 from angarium.core.selector.values import COMPARE, NUMERIC, SAFE_MAX, SELECTABLE, VALUES, calculate, sign
 
@@ -39,12 +39,8 @@ def is_large(goal: Goal) -> bool:
     return left < 0
 
 
-def weight_of(goal: Goal) -> int:
-    """How many comparisons and operations an evaluation takes at most; what one look into a set answers is one."""
-    return finished(weighing(goal, Pace()))
-
-
 def weighing(goal: Goal, pace: Pace) -> Portions[int]:
+    """How many comparisons and operations an evaluation takes at most; what one look into a set answers is one."""
     match goal:
         case All(items) | Any(items):
             operator = "<>" if isinstance(goal, All) else "="

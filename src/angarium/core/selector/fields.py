@@ -1,7 +1,7 @@
 """How a message shows itself to a selector: one method, asked only for the names that the selector has.
 
-A dict of properties is `Fields` already, and serves wherever `selector.header_names` is empty: then nobody looks at
-a header. For the others, `WithHeaders` answers the six header fields of 3.8.1.1, and the message group, from a function
+A dict of properties is `Fields` already, and serves wherever a selector names no header field: then nobody looks at a
+header. For the others, `WithHeaders` answers the six header fields of 3.8.1.1, and the message group, from a function
 of the caller's and everything else from the properties, so that no producer can pass off a property as a header field:
 
     JMSDeliveryMode   'PERSISTENT' or 'NON_PERSISTENT'   (str)

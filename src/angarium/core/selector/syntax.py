@@ -129,8 +129,3 @@ class Selector:
     condition: Condition
     names: frozenset[str]  # every identifier, header fields included
     text: str = field(compare=False)
-
-    @property
-    def header_names(self) -> frozenset[str]:
-        """The header fields that it reads; mostly none, and then a message's properties are all it needs."""
-        return self.names & HEADER_NAMES
