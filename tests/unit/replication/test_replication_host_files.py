@@ -22,9 +22,10 @@ from angarium.core.replication.events import (
 )
 from angarium.core.replication.files import SOURCE_ASKS_MAX, SOURCE_FILES_MAX
 from angarium.core.replication.ranges import pack_items
+from angarium.core.report import Level, Report
 from angarium.core.storage import Put, Table
 from angarium.core.stream.blocks import Block
-from angarium.core.stream.events import AppendBlock, BlocksRead, FileSynced, FileWritten, ReadBlocks
+from angarium.core.stream.events import AppendBlock, BlocksRead, FileFailed, FileSynced, FileWritten, ReadBlocks
 from angarium.core.stream.packing import pack_block
 from angarium.core.stream.table import StreamRecord
 from tests.unit.replication.replication_parts import A, B, C, Told, configuration, messages, of, replica
@@ -72,6 +73,16 @@ def test_content_comes_from_the_host_and_what_names_it_is_written_then() -> None
     assert [appended(guest.tell(MessageReceived(C, block(number), b"content"))) for number in (0, 1)] == [[0], [1]]
     assert not of(WriteLocal, guest.tell(FileWritten(STREAM, 2)))
     assert of(WriteLocal, guest.tell(FileSynced(STREAM, 2)))
+
+
+def test_a_copy_that_cannot_make_content_durable_says_so() -> None:
+    guest, _ = guest_of_c()
+    for number in (0, 1):
+        guest.tell(MessageReceived(C, block(number), b"content"))
+    guest.tell(FileWritten(STREAM, 2))
+    [said] = guest.tell(FileFailed(STREAM, "could not be made durable: Input/output error"))
+    assert isinstance(said, Report) and said.level is Level.ERROR
+    assert "Input/output error" in said.text and "restart" in said.text
 
 
 def test_a_host_that_does_not_answer_is_asked_again_and_then_given_up_for_the_primary() -> None:

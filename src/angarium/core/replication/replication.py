@@ -23,6 +23,7 @@ from typing import assert_never
 
 from angarium.core.groups import messages as groups
 from angarium.core.groups.configuration import GroupConfiguration, Replica
+from angarium.core.ids import format_id
 from angarium.core.replication import messages as m
 from angarium.core.replication.backup import Backup
 from angarium.core.replication.events import (
@@ -149,7 +150,9 @@ class Replication:
             case FileWritten() | FileSynced():
                 return self._file_answered(event, now)
             case FileFailed() | FilesBlocked():
-                return [ToManager(event)] if isinstance(role, Primary) and role.is_started else []
+                if isinstance(role, Primary) and role.is_started:
+                    return [ToManager(event)]
+                return [self._failed_file(event)] if isinstance(event, FileFailed) else []
             case BlocksRead(token, blocks, damage):
                 return self._server.read(token, blocks, damage)
         assert_never(event)
@@ -260,6 +263,14 @@ class Replication:
         if isinstance(self.role, Primary):
             return self.role.landed(now=now)
         return self.role.landed(step, now=now) if self.role is not None else []
+
+    def _failed_file(self, event: FileFailed) -> Report:
+        """Nobody here gives the stream up, and what a failed sync has lost is not known before the next start."""
+        text = (
+            f"group {self.group!r}: stream {format_id(event.stream)}: {event.reason}; this copy cannot have all "
+            "that the others have: check the disk and restart this node"
+        )
+        return Report(Level.ERROR, "stream-failed", text)
 
     def _file_answered(self, event: FileWritten | FileSynced, now: float) -> list[Command]:
         if isinstance(self.role, Backup):
