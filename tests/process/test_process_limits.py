@@ -176,3 +176,27 @@ async def _until_blocked(session: angarium.Session) -> None:
     while not session.is_blocked("bulk"):
         assert time.monotonic() < deadline, "the disk was meant to fill up"
         await asyncio.sleep(0.01)
+
+
+def test_a_commit_that_makes_more_than_the_journal_takes_at_once_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it ended the broker, and again after each restart, when the client sent it anew. Our client counts what it
+    makes, and has to forget that here."""
+    monkeypatch.setattr("angarium.core.client.gathered.SINGLE_COST", 0)
+
+    async def commit(address: str) -> None:
+        async with angarium.connect(address) as connection, connection.session(transacted=True) as session:
+            for number in range(60_000):
+                session.send("later", b"x", delay_s=1_000 + number % 977)
+            with pytest.raises(angarium.Rejected, match="time of delivery") as refused:
+                await session.commit()
+            assert refused.value.code == "too-many-singles"
+            for number in range(100):
+                session.send("later", b"x", delay_s=1_000 + number)
+            await session.commit()
+            assert (await connection.request("destination.describe", {"name": "later"})).result["delayed"] == 100
+
+    with running(tmp_path) as broker:
+        asyncio.run(commit(broker.address))
+        assert broker.stop() == 0

@@ -10,7 +10,7 @@ from angarium.client.fields import Body, MessageFields, encode_body, make_option
 from angarium.client.sending import Sending
 from angarium.client.session_part import SessionPart
 from angarium.client.stream_sending import Source, StreamContext
-from angarium.core.client.gathered import MESSAGE_COST, Options
+from angarium.core.client.gathered import MESSAGE_COST, Options, options_cost
 from angarium.core.errors import AngariumError, Unavailable
 
 _TURN_MESSAGES = 1_024  # sent by `send_many` before others may run
@@ -63,7 +63,7 @@ class Sends(SessionPart):
         """`send` for what is in the form of the wire already."""
         outbox = self._outboxes.get(destination) or self._buffer.open(destination)
         extra = len(options.headers) + len(options.properties) if options is not None else 0
-        cost = len(body) + MESSAGE_COST + extra
+        cost = len(body) + MESSAGE_COST + (options_cost(options) if options is not None else 0)
         if outbox.room < cost:
             self._buffer.make_room(outbox, len(body), extra)
         outbox.room -= cost

@@ -15,7 +15,7 @@ from angarium.client.fields import Body, MessageFields, encode_body, make_option
 from angarium.client.sending import Outbox, Sending
 from angarium.client.session import Session
 from angarium.core.client import events
-from angarium.core.client.gathered import BATCH_COST_MAX, MESSAGE_COST, Gathered, Options
+from angarium.core.client.gathered import BATCH_COST_MAX, MESSAGE_COST, Gathered, Options, options_cost
 from angarium.core.client.session import PRODUCERS_MAX
 from angarium.core.client.transaction import FRAME_BYTES_BESIDE, LINK_BYTES_MAX, RANGE_BYTES_MAX
 from angarium.core.errors import AngariumError, LocalProtocolError, Rejected, Unavailable
@@ -93,11 +93,12 @@ class TransactedSession(Session):
         self.check_usable()
         extra = len(options.headers) + len(options.properties) if options is not None else 0
         self._limits.check(name_of(destination), len(body), extra)
-        total = self.transaction_bytes() + len(body) + extra + 2 * MESSAGE_COST + LINK_BYTES_MAX
+        cost = options_cost(options) if options is not None else 0
+        total = self.transaction_bytes() + len(body) + cost + 2 * MESSAGE_COST + LINK_BYTES_MAX
         if total > self.transaction_bytes_max:
             raise Rejected(
                 "transaction-too-long",
-                f"session {self.number}: with this message the transaction has {total:,} bytes, and exceeds "
+                f"session {self.number}: with this message the transaction counts {total:,} bytes, and exceeds "
                 f"transaction_bytes_max {self.transaction_bytes_max:,}; commit sooner, or raise the broker's "
                 "frame_bytes_max",
             )

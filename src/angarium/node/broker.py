@@ -29,7 +29,7 @@ from angarium.node.disk_room import DiskRoom
 from angarium.node.event_log import EventLog
 from angarium.node.holding import Holding
 from angarium.node.identity import Identity, take_up_identity
-from angarium.node.limits import fit, raise_descriptors_max
+from angarium.node.limits import Fitted, fit, raise_descriptors_max
 from angarium.node.live_config import LiveConfig
 from angarium.node.loading import load
 from angarium.node.memory import rss_bytes
@@ -104,11 +104,14 @@ class Broker:
         self._desk = BrokerDesk(self, name, live, events)
 
     def _managers(self, config: NodeConfig, identity: Identity) -> None:
-        settings = self._fit(config)
+        self._limits = self._fit(config)
+        settings = self._limits.session
         self._wall_clock = WallClock(self._clock_stepped)
         at_zero_ms = self._wall_clock.ms_at_zero
         self._disk_room = DiskRoom(self._store, self._disk_free_bytes_min, self._disk_measured)
-        self._message_manager = MessageManager(config.destination, config.stream, wall_ms_at_zero=at_zero_ms)
+        self._message_manager = MessageManager(
+            self._limits.destination, config.stream, wall_ms_at_zero=at_zero_ms
+        )
         self._client_manager = ClientManager(
             settings, identity.ids, node=self._name, incarnation=identity.incarnation, wall_ms_at_zero=at_zero_ms
         )
@@ -117,13 +120,15 @@ class Broker:
         self._bus = InProcessBus(self._from_bus, self._handled)
         self._listener = Listener(config.listener, frame_bytes_max=settings.frame_bytes_max, tell=self._from_client)
 
-    def _fit(self, config: NodeConfig) -> cm.SessionSettings:
+    def _fit(self, config: NodeConfig) -> Fitted:
         descriptors_max = raise_descriptors_max(config.session.connections_max)
-        fitted = fit(config.session, group_bytes_max=self._store.group_bytes_max, descriptors_max=descriptors_max)
+        group_bytes_max = self._store.group_bytes_max
+        fitted = fit(
+            config.session, config.destination, group_bytes_max=group_bytes_max, descriptors_max=descriptors_max
+        )
         for text in fitted.lowered:
             _log.warning("limit-lowered: %s", text)
-        self._limits = fitted.settings
-        return fitted.settings
+        return fitted
 
     async def start(self) -> ReadyInfo:
         host, port = parse_address(self._config.node.listen)
@@ -351,9 +356,10 @@ class Broker:
         logging.getLogger().setLevel(config.node.log_level.upper())
         self._holding.unwritten_bytes_max = config.node.unwritten_bytes_max
         self._listener.settings = config.listener
-        if config.session != before.session:
-            self._run_cm(self._client_manager.handle(cm.SettingsChanged(self._fit(config)), now=now))
-        self._run_mm(self._message_manager.handle(mm.SettingsChanged(config.destination, config.stream), now=now))
+        if (config.session, config.destination) != (before.session, before.destination):
+            self._limits = self._fit(config)
+            self._run_cm(self._client_manager.handle(cm.SettingsChanged(self._limits.session), now=now))
+        self._run_mm(self._message_manager.handle(mm.SettingsChanged(self._limits.destination, config.stream), now=now))
 
     def status(self) -> dict[str, object]:
         destinations = self._message_manager.destinations.values()
@@ -378,9 +384,9 @@ class Broker:
             "streams": len(self._message_manager.streams.table),
             "streams_open": self._message_manager.streams.open_count,
             "limits": {
-                "frame_bytes_max": self._limits.frame_bytes_max,
-                "body_bytes_max": self._limits.body_bytes_max,
-                "connections_max": self._limits.connections_max,
+                "frame_bytes_max": self._limits.session.frame_bytes_max,
+                "body_bytes_max": self._limits.session.body_bytes_max,
+                "connections_max": self._limits.session.connections_max,
             },
             "rss_bytes": rss_bytes(),
             "store": {name: getattr(store, name) for name in type(store).__slots__},

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from angarium.client.buffer import Limits
 from angarium.client.fields import TEXT, make_options
-from angarium.core.client.gathered import BATCH_COST_MAX, MESSAGE_COST, Gathered, Options
+from angarium.core.client.gathered import BATCH_COST_MAX, MESSAGE_COST, Gathered, Options, options_cost
 from angarium.core.destination import bad_rows
 from angarium.core.errors import ConfigError, Rejected
 from angarium.core.names import DEAD_MESSAGE_QUEUE, NAME_CHARACTERS_MAX, check_name
@@ -191,7 +191,8 @@ class RowReader:
             extra = len(chosen.headers) + len(chosen.properties) if chosen is not None else 0
             if len(body) + extra > self._limits.body_bytes_max:
                 self._check(name, len(body), extra, index if places is None else int(places[index]))
-            if batches[-1].bodies and batches[-1].cost + len(body) + extra + MESSAGE_COST > BATCH_COST_MAX:
+            cost = len(body) + MESSAGE_COST + (options_cost(chosen) if chosen is not None else 0)
+            if batches[-1].bodies and batches[-1].cost + cost > BATCH_COST_MAX:
                 batches.append(Gathered(batches[0].timestamp_ms))
             batches[-1].append(body, chosen)
         return batches

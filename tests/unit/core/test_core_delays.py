@@ -119,7 +119,7 @@ def test_very_many_delayed_messages_are_moved_in_parts_and_none_is_lost() -> Non
 
 def test_a_batch_of_very_many_times_costs_no_look_at_every_message_for_each() -> None:
     """Once 8,000 times in one batch held the node up for seconds."""
-    world = World()
+    world = World(DestinationSettings(write_bytes_max=1 << 30))
     queue = world.locate("q")
     producer = world.producer(queue)
     count = 16_000

@@ -3,15 +3,17 @@ import resource
 
 import pytest
 
+from angarium.core.destination.events import DestinationSettings
 from angarium.core.session.events import SessionSettings
 from angarium.node.limits import fit, raise_descriptors_max
 
 _ASKED = SessionSettings(frame_bytes_max=8 << 20, body_bytes_max=4 << 20, connections_max=100)
+_WRITES = DestinationSettings(write_bytes_max=8 << 20)
 
 
 def test_what_fits_stays_and_nothing_is_said() -> None:
-    fitted = fit(_ASKED, group_bytes_max=(8 << 20) + 4_096, descriptors_max=140)
-    assert fitted.settings == _ASKED
+    fitted = fit(_ASKED, _WRITES, group_bytes_max=(8 << 20) + 4_096, descriptors_max=140)
+    assert fitted.session == _ASKED
     assert fitted.lowered == []
 
 
@@ -21,10 +23,11 @@ def test_what_fits_stays_and_nothing_is_said() -> None:
         ((8 << 20) + 4_095, 140, ["session.frame_bytes_max 8,388,608 is 8,388,607 here", "session.body_bytes_max"]),
         (28 << 20, 139, ["session.connections_max 100 is 99 here", "ulimit -n"]),
         (28 << 20, 3, ["session.connections_max 100 is 1 here"]),
+        (4 << 20, 140, ["destination.write_bytes_max 8,388,608 is 4,190,208 here: a group of the journal takes"]),
     ],
 )
 def test_what_does_not_fit_is_lowered_and_told(group_bytes_max: int, descriptors_max: int, parts: list[str]) -> None:
-    told = "\n".join(fit(_ASKED, group_bytes_max=group_bytes_max, descriptors_max=descriptors_max).lowered)
+    told = "\n".join(fit(_ASKED, _WRITES, group_bytes_max=group_bytes_max, descriptors_max=descriptors_max).lowered)
     for part in parts:
         assert part in told
 

@@ -1,7 +1,8 @@
 """Messages of one producer that wait to become one batch.
 
 A batch holds at most `BATCH_COST_MAX`, where a message costs its bytes and `MESSAGE_COST`: so one counter keeps both
-limits, 512 KiB of bodies and 32,768 messages. A single message may cost more; it then travels alone.
+limits, 512 KiB of bodies and 32,768 messages. Of those of which a broker stores something by itself, each of which
+costs `SINGLE_COST` more, a batch has 254. A single message may cost more than a batch; it then travels alone.
 
 Options are sparse: a plain message costs one append, and columns are built only for a batch that needs them.
 """
@@ -9,11 +10,12 @@ from functools import reduce
 from operator import or_
 from typing import NamedTuple
 
-from angarium.core.wire.layout import PRIORITY_DEFAULT
+from angarium.core.wire.layout import PRIORITY_DEFAULT, SINGLE_ANNOUNCEMENTS
 from angarium.core.wire.packing import NO_COLUMNS, MessageColumns, pack
 
 BATCH_COST_MAX = 512 * 1024
 MESSAGE_COST = 16
+SINGLE_COST = 2_048
 BATCH_MESSAGES_MAX = BATCH_COST_MAX // MESSAGE_COST
 _COLUMNS_BYTES_MAX = 29 - MESSAGE_COST  # offsets and all optional columns take at most 29 bytes for each message ...
 _BATCH_BYTES_OVERHEAD_MAX = 128  # ... and the header, the extra offsets and the padding no more than this
@@ -33,6 +35,11 @@ class Options(NamedTuple):
 _DEFAULTS = Options()
 
 
+def options_cost(options: Options) -> int:
+    single = SINGLE_COST if options.due_ms or options.announcements & SINGLE_ANNOUNCEMENTS else 0
+    return len(options.headers) + len(options.properties) + single
+
+
 class Gathered:
     __slots__ = ("bodies", "cost", "is_alone", "options", "timestamp_ms")
 
@@ -49,7 +56,7 @@ class Gathered:
     def append(self, body: bytes, options: Options | None = None) -> None:
         if options is not None:
             self.options[len(self.bodies)] = options
-            self.cost += len(options.headers) + len(options.properties)
+            self.cost += options_cost(options)
         self.bodies.append(body)
         self.cost += len(body) + MESSAGE_COST
 

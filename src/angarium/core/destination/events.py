@@ -198,6 +198,11 @@ class DestinationSettings:
     selector_characters_max: int = 1 << 19
     # Deduplication ids that each destination remembers. Past it the oldest is forgotten.
     deduplication_ids_max: int = 10_000
+    # Bytes of one batch or transaction in which messages have a time of delivery, a deduplication id, a last-value key
+    # or a stream of their own: each of these counts 2,000 more, for what is stored of it by itself, and so does each
+    # batch of a transaction behind the first. Past it all is refused: it is one write, during which all others wait.
+    # A node lowers it to what its journal takes at once, one of a cluster to what its bus does, about 8 MiB.
+    write_bytes_max: int = 12 << 20
     # Last-value keys of one destination. Past it the least recently written is an ordinary message again.
     last_value_keys_max: int = 100_000
     # Parts of transactions that are prepared here and decided by another replica group. Past it one more is refused,

@@ -7,7 +7,7 @@
             --with a stage----> staging, until it is committed
             --else------------> the log
 """
-from angarium.core.destination import limits
+from angarium.core.destination import limits, singles
 from angarium.core.destination.delays import Delays
 from angarium.core.destination.events import Command, DelayedRead, ToSession
 from angarium.core.destination.limits import Limits
@@ -133,6 +133,8 @@ class Publishing:
         """Code and reason, if the node is full, or something in the batch can never be taken: all of it is refused."""
         if self.node_refusal is not None or not batch.columns:
             return self.node_refusal
+        if (too_many := singles.refusal([batch], self._state.settings.write_bytes_max)) is not None:
+            return too_many
         return self._state.streams.refusal(self._state.identity, batch) or name_refusal(batch)
 
     def _refuse(self, producer: Producer, refusal: Refusal) -> PendingWrite:

@@ -2,6 +2,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from angarium.core.destination import singles
 from angarium.core.destination.consumer import Consumer
 from angarium.core.destination.destination import Destination
 from angarium.core.destination.pending import PendingWrite
@@ -56,12 +57,21 @@ def check(destinations: Mapping[int, Destination], session: bytes, frame: Asked,
         destination.publishing.check_room(batch, before=before)
         sent[identity] = before + batch.count
         plan.publishes.append(Publish(destination, producer, batch))
+    _check_singles(plan.publishes)
     for identity, number, ranges in frame.settles:
         destination, consumer = _consumer(destinations, session, identity, number, frame.attachment)
         if not all(_holds(consumer, *part) for part in ranges):
             raise _lost(destination, number)
         plan.settles.append(Settle(destination, consumer, ranges))
     return plan
+
+
+def _check_singles(publishes: list[Publish]) -> None:
+    """All that follows from a commit is one write."""
+    if publishes:
+        write_bytes_max = publishes[0].destination.state.settings.write_bytes_max
+        if (refusal := singles.refusal([publish.batch for publish in publishes], write_bytes_max)) is not None:
+            raise Rejected(*refusal)
 
 
 def check_attached(destinations: Mapping[int, Destination], session: bytes, frame: Asked) -> None:

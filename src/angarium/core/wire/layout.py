@@ -60,3 +60,5 @@ IN_ORDER = (PRIORITY, EXPIRY, HEADERS, PROPERTIES, SEQUENCE, DUE)
 VARIABLE = HEADERS | PROPERTIES
 ANNOUNCEMENTS = int(Columns.GROUP | Columns.DEDUPLICATION | Columns.KEY | Columns.STREAM)
 KNOWN = sum(IN_ORDER) | ANNOUNCEMENTS
+# Of what has these a broker stores something by itself for each message.
+SINGLE_ANNOUNCEMENTS = int(Columns.DEDUPLICATION | Columns.KEY | Columns.STREAM)

@@ -312,9 +312,12 @@ class FrontEnd:
 
 def _fitted(config: NodeConfig) -> cm.SessionSettings:
     descriptors_max = raise_descriptors_max(config.session.connections_max)
-    fitted = fit(config.session, group_bytes_max=config.session.frame_bytes_max, descriptors_max=descriptors_max)
+    fitted = fit(
+        config.session, config.destination,
+        group_bytes_max=config.session.frame_bytes_max, descriptors_max=descriptors_max,
+    )  # fmt: skip
     for text in fitted.lowered:
         # That a frame leaves room for its envelope is always so, and nothing to warn of.
         if text.startswith("session.connections_max"):
             _log.warning("limit-lowered: %s", text)
-    return fitted.settings
+    return fitted.session

@@ -41,6 +41,7 @@ from angarium.core.wire.envelope import open_envelope, seal
 from angarium.node.cluster.log_reads import LogReadsBackup
 from angarium.node.cluster.machinery import Machinery
 from angarium.node.cluster.services import OnChannel, pack_replica, unpack_replica
+from angarium.node.cluster.sizes import WRITE_BYTES_MAX
 from angarium.node.cluster.store_readers import StoreReaders
 from angarium.node.cluster.stores import table_records
 from angarium.node.config import NodeConfig
@@ -142,7 +143,7 @@ class ReplicaHost:
     def change_settings(self, config: NodeConfig) -> None:
         self._config = config
         if self.manager is not None:
-            self._run_manager(mm.SettingsChanged(config.destination, config.stream))
+            self._run_manager(mm.SettingsChanged(_fitted(config.destination), config.stream))
 
     def from_groups(self, message: ToReplicaMessage) -> None:
         self._run(r.FromGroups(message))
@@ -367,7 +368,7 @@ class ReplicaHost:
         now = self._loop.time()
         self._wall_clock = WallClock(lambda ms: self._run_manager(mm.ClockStepped(ms)), self._machinery.wall_ms)
         self.manager = manager = self._machinery.message_manager(
-            config.destination, config.stream, wall_ms_at_zero=self._wall_clock.ms_at_zero,
+            _fitted(config.destination), config.stream, wall_ms_at_zero=self._wall_clock.ms_at_zero,
             number=self.number,
         )
         self.started_epoch = epoch
@@ -421,3 +422,7 @@ class ReplicaHost:
         written = await self._disk.close()
         await self._readers.close_store()
         return written
+
+
+def _fitted(settings: mm.DestinationSettings) -> mm.DestinationSettings:
+    return replace(settings, write_bytes_max=min(settings.write_bytes_max, WRITE_BYTES_MAX))

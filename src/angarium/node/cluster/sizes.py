@@ -15,6 +15,7 @@ _MESSAGE_BYTES_MAX = BusSettings().message_bytes_max
 _BESIDE_BYTES = 64 << 10  # an envelope; or the records that are written together with a batch
 FRAME_BYTES_MAX = _MESSAGE_BYTES_MAX - _BESIDE_BYTES
 _GROUP_BYTES_MIN = _MESSAGE_BYTES_MAX + _BESIDE_BYTES
+WRITE_BYTES_MAX = _MESSAGE_BYTES_MAX - _BESIDE_BYTES // 2  # of what a primary has to tell its backups at once
 SEGMENT_BYTES_MIN = 10 << 20  # of a journal that takes such a group: an eighth of it is held in reserve
 
 

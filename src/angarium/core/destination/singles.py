@@ -1,0 +1,48 @@
+"""Messages of which something is stored by itself: a time, an id, a key or a stream of their own.
+
+A batch is stored as it came, however many messages it has. Of these each makes a row, or several, and has to be looked
+at. What a batch or a transaction makes is one group of the journal, and in a cluster one message of the bus: so each of
+them, and each batch behind the first, counts as `ROWS_BYTES_MAX` more, and past `write_bytes_max` all of it is refused.
+"""
+from collections.abc import Sequence
+
+from angarium.core.destination.headers import read_map
+from angarium.core.wire.batch import Batch
+from angarium.core.wire.layout import DUE, SINGLE_ANNOUNCEMENTS
+
+CODE = "too-many-singles"
+# Of a message, its rows, with an id and a key of 400 bytes; of a batch, those of its lanes, its producer and the log.
+ROWS_BYTES_MAX = 2_000
+_NAMES = frozenset({"deduplication_id", "last_value_key", "stream"})
+
+
+def refusal(batches: Sequence[Batch], write_bytes_max: int) -> tuple[str, str] | None:
+    """Code and reason, if what they make cannot be written at once."""
+    some = [batch for batch in batches if batch.columns & (DUE | SINGLE_ANNOUNCEMENTS)]
+    if not some and len(batches) == 1:
+        return None
+    sent_bytes = sum(len(batch.data) for batch in batches)
+    most = sum(batch.count for batch in some) + len(batches) - 1
+    if sent_bytes + most * ROWS_BYTES_MAX <= write_bytes_max:
+        return None  # mostly so, and found at once
+    singles = sum(map(singles_in, some))
+    total_bytes = sent_bytes + (singles + len(batches) - 1) * ROWS_BYTES_MAX
+    if total_bytes <= write_bytes_max:
+        return None
+    reason = (
+        f"{sent_bytes:,} bytes in {len(batches):,} batches, with {singles:,} messages that have a time of delivery, an "
+        f"id, a key or a stream of their own, count {total_bytes:,}: at most write_bytes_max {write_bytes_max:,}; send "
+        "or commit fewer at a time"
+    )
+    return CODE, reason
+
+
+def singles_in(batch: Batch) -> int:
+    """How many they are, looked at one by one."""
+    dues_ms = batch.dues_ms() if batch.columns & DUE else None
+    headers = batch.headers() if batch.columns & SINGLE_ANNOUNCEMENTS else None
+    return sum(
+        bool(dues_ms is not None and dues_ms[index])
+        or bool(headers is not None and not _NAMES.isdisjoint(read_map(headers[index])))
+        for index in range(batch.count)
+    )
