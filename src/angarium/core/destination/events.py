@@ -199,8 +199,8 @@ class DestinationSettings:
     # Deduplication ids that each destination remembers. Past it the oldest is forgotten.
     deduplication_ids_max: int = 10_000
     # Bytes of one batch or transaction in which messages have a time of delivery, a deduplication id, a last-value key
-    # or a stream of their own: each of these counts 2,000 more, for what is stored of it by itself, and so does each
-    # batch of a transaction behind the first. Past it all is refused: it is one write, during which all others wait.
+    # or a stream of their own: each of these counts 2,000 more, for what is stored of it by itself, and each batch of a
+    # transaction behind the first 300, with priorities 2,000. Past it all is refused: during one write all others wait.
     # A node lowers it to what its journal takes at once, one of a cluster to what its bus does, about 8 MiB.
     write_bytes_max: int = 12 << 20
     # Last-value keys of one destination. Past it the least recently written is an ordinary message again.

@@ -2,17 +2,19 @@
 
 A batch is stored as it came, however many messages it has. Of these each makes a row, or several, and has to be looked
 at. What a batch or a transaction makes is one group of the journal, and in a cluster one message of the bus: so each of
-them, and each batch behind the first, counts as `ROWS_BYTES_MAX` more, and past `write_bytes_max` all of it is refused.
+them counts as `SINGLE_BYTES_MAX` more, each batch behind the first as what is stored of it besides, and past
+`write_bytes_max` all of it is refused.
 """
 from collections.abc import Sequence
 
 from angarium.core.destination.headers import read_map
 from angarium.core.wire.batch import Batch
-from angarium.core.wire.layout import DUE, SINGLE_ANNOUNCEMENTS
+from angarium.core.wire.layout import DUE, PRIORITY, SINGLE_ANNOUNCEMENTS
 
 CODE = "too-many-singles"
-# Of a message, its rows, with an id and a key of 400 bytes; of a batch, those of its lanes, its producer and the log.
-ROWS_BYTES_MAX = 2_000
+SINGLE_BYTES_MAX = 2_000  # the rows of one, with an id and a key of 400 bytes
+_PLAIN_BYTES_MAX = 300  # those of a batch besides: its producer and the end of the log
+_LANES_BYTES_MAX = 2_000  # the same, and ten lanes
 _NAMES = frozenset({"deduplication_id", "last_value_key", "stream"})
 
 
@@ -22,11 +24,13 @@ def refusal(batches: Sequence[Batch], write_bytes_max: int) -> tuple[str, str] |
     if not some and len(batches) == 1:
         return None
     sent_bytes = sum(len(batch.data) for batch in batches)
-    most = sum(batch.count for batch in some) + len(batches) - 1
-    if sent_bytes + most * ROWS_BYTES_MAX <= write_bytes_max:
+    total_bytes = sent_bytes + sum(
+        _LANES_BYTES_MAX if batch.columns & PRIORITY else _PLAIN_BYTES_MAX for batch in batches[1:]
+    )
+    if total_bytes + sum(batch.count for batch in some) * SINGLE_BYTES_MAX <= write_bytes_max:
         return None  # mostly so, and found at once
     singles = sum(map(singles_in, some))
-    total_bytes = sent_bytes + (singles + len(batches) - 1) * ROWS_BYTES_MAX
+    total_bytes += singles * SINGLE_BYTES_MAX
     if total_bytes <= write_bytes_max:
         return None
     reason = (
