@@ -76,6 +76,19 @@ def test_browsed_control_characters_do_not_reach_the_terminal(node: Node) -> Non
     assert shown.count(b"\n") == 1
 
 
+def test_a_message_sent_at_no_time_of_a_calendar_is_browsed_with_the_others(node: Node) -> None:
+    with RawClient(int(node.address.rpartition(":")[2])) as client:
+        client.hello()
+        client.open_session()
+        identity = client.open_producer("undated", kind=DestinationKind.QUEUE)
+        client.send(1, frames.Publish(1), pack(identity, 1, (1 << 63) - 1, [b"odd"]))
+        client.expect(frames.Confirm)
+    node.run("send", "undated", "usual")
+    shown = node.run("browse", "undated").stdout
+    assert b"9,223,372,036,854,775,807 ms after 1970  odd" in shown
+    assert b"  usual\n" in shown
+
+
 def test_purge_and_rm(node: Node) -> None:
     node.run("send", "doomed", "m", "--count", "4")
     assert node.run("purge", "doomed").stderr == b"angarium: 4 messages purged from 'doomed'\n"

@@ -1,5 +1,4 @@
 """`ls`, `browse`, `purge`, `rm` and `status`: a face of `angarium.admin`, without knowledge of its own."""
-from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
@@ -9,6 +8,7 @@ from angarium.admin.administration import Administration
 from angarium.admin.model import BrowsedMessage, Destination, NodeStatus
 from angarium.cli import destinations, failure, options, output, streams
 from angarium.cli.receiving import body_as_json, header_fields, printed_body
+from angarium.core.calendar import calendar_text
 from angarium.core.errors import Unavailable
 from angarium.core.patterns import NamePattern, is_glob
 from angarium.core.wire.frames import PatternSyntax
@@ -166,7 +166,7 @@ def _stream_bytes(message: BrowsedMessage) -> int | None:
 
 
 def _browsed_line(message: BrowsedMessage) -> bytes:
-    at = datetime.fromtimestamp(message.timestamp_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    at = calendar_text(message.timestamp_ms)
     body = printed_body(message.body, message.headers.get("content"))
     if (size := _stream_bytes(message)) is not None:
         body = f"(a stream of {size:,} bytes)".encode()

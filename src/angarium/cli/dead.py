@@ -1,6 +1,5 @@
 """`angarium dmq`: what cannot be delivered, and what to do with it."""
 import time
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -12,6 +11,7 @@ from angarium.cli import failure, options, output, streams
 from angarium.cli.blocks import with_block
 from angarium.cli.durations import parse_seconds
 from angarium.cli.receiving import body_as_json, kind_in_words, printed_body
+from angarium.core.calendar import calendar_text
 from angarium.core.ids import parse_id
 
 BODY_SHOWN_BYTES = 200
@@ -87,7 +87,7 @@ def ls(
     rows = [
         (
             group.destination, group.subscription, group.reason, f"{group.count:,}", output.human_bytes(group.bytes),
-            _time(group.first_ms), _time(group.last_ms),
+            calendar_text(group.first_ms), calendar_text(group.last_ms),
         )
         for group in found
     ]  # fmt: skip
@@ -202,10 +202,6 @@ def _held(count: int) -> str:
     return f"; {count:,} more {'is' if count == 1 else 'are'} held by consumers of _DMQ" if count else ""
 
 
-def _time(wall_ms: int) -> str:
-    return datetime.fromtimestamp(wall_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def _death(message: BrowsedMessage) -> dict[str, Any]:
     found = message.headers.get("dead_letter")
     return found if isinstance(found, dict) else {}
@@ -234,8 +230,8 @@ def as_text(message: BrowsedMessage) -> bytes:
     facts = [
         ("died in", where),
         ("reason", str(death.get("reason", "?"))),
-        ("died at", _time(int(death.get("died_ms", 0)))),
-        ("sent at", _time(message.timestamp_ms)),
+        ("died at", calendar_text(int(death.get("died_ms", 0)))),
+        ("sent at", calendar_text(message.timestamp_ms)),
         ("expired at" if death.get("reason") == "expired" else "expires at", _expiry(int(death.get("expiry_ms", 0)))),
         ("deliveries", str(death.get("deliveries", 0))),
         ("priority", str(message.priority)),
@@ -248,7 +244,7 @@ def as_text(message: BrowsedMessage) -> bytes:
 
 
 def _expiry(wall_ms: int) -> str:
-    return _time(wall_ms) if wall_ms else ""
+    return calendar_text(wall_ms) if wall_ms else ""
 
 
 def _body(body: bytes) -> str:

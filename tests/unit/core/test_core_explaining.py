@@ -80,6 +80,15 @@ def delayed(world: World) -> None:
     world.producer(world.locate("q")).publish(b"x", columns=MessageColumns(dues_ms=[world.wall_ms + 60_000]))
 
 
+def delayed_beyond_any_calendar(world: World) -> None:
+    world.producer(world.locate("q")).publish(b"x", columns=MessageColumns(dues_ms=[(1 << 63) - 1]))
+
+
+def redelivery_delayed_beyond_any_calendar(world: World) -> None:
+    world.request("destination.create", name="q", kind="queue", redelivery_delay_ms=10**15)
+    world.consumer(world.queue_with(2)).release((0, 2))
+
+
 def redelivery_delayed(world: World) -> None:
     world.request("destination.create", name="q", kind="queue", redelivery_delay_ms=5_000)
     world.consumer(world.queue_with(2)).release((0, 2))
@@ -187,6 +196,8 @@ Scene = Callable[[World], World | None]
             ["the selector of the one that is ready excludes it (1 was looked at)", "1 consumer is not ready"],
         ),
         (delayed, "delayed", ["1 message is delayed", "2023-11-14 22:31:00 UTC"]),
+        (delayed_beyond_any_calendar, "delayed", ["until 9,223,372,036,854,775,807 ms after 1970"]),
+        (redelivery_delayed_beyond_any_calendar, "redelivery-delayed", ["all 2 messages", "ms after 1970"]),
         (redelivery_delayed, "redelivery-delayed", ["all 2 messages", "2023-11-14 22:30:05 UTC"]),
         (held, "held", ["all 4 messages are held", "1 consumer", "ID:", "unsettled, some of it since 20"]),
         (in_transaction, "in-transaction", ["all 4 messages are held", "ID:", "in a transaction", "since 20"]),

@@ -10,9 +10,9 @@ A pure look at the machines: nothing changes. What is inside messages is known o
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
+from angarium.core.calendar import calendar_text
 from angarium.core.destination.blocking import WRITE_CODES
 from angarium.core.destination.consumer import Consumer
 from angarium.core.destination.destination import Destination
@@ -336,4 +336,4 @@ def _wait(count: int) -> str:
 
 
 def _wall(wall_ms: int) -> str:
-    return datetime.fromtimestamp(wall_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"{calendar_text(wall_ms)} UTC"
