@@ -206,6 +206,21 @@ def test_with_nothing_in_flight_such_a_body_ends_the_producer_at_once() -> None:
     assert ended.code == "message-too-long"
 
 
+def test_what_gathered_is_sent_in_parts_to_a_broker_of_shorter_frames() -> None:
+    """Once: where `frame_bytes_max` was below 512 KiB, a burst of small messages ended the producer as too long."""
+    bench = Bench().ready(body_bytes_max=500, frame_bytes_max=1_000).with_session().with_producer()
+    bodies = [b"%d" % n * 150 for n in range(10)]
+    bench.clear().do(events.Publish(1, 1, gathered(*bodies, options={7: Options(priority=9)})))
+    sent = bench.take_batches()
+    bench.receive(frames.Confirm(1, 5))
+    sent += bench.take_batches()
+    assert bench.told_of(events.ProducerEnded) == []
+    assert max(len(batch.data) for batch in sent) < 1_000
+    assert [body for batch in sent for body in batch.bodies()] == bodies
+    priorities = [batch.priorities() or bytes([4]) * batch.count for batch in sent]
+    assert b"".join(priorities) == bytes([4] * 7 + [9] + [4] * 2)
+
+
 # -- refusals and blocks ---------------------------------------------------------------------------
 
 

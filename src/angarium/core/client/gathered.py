@@ -71,6 +71,14 @@ class Gathered:
         self.bodies += other.bodies
         self.cost += other.cost
 
+    def halves(self) -> tuple["Gathered", "Gathered"]:
+        """The same messages, at least two, as two batches."""
+        middle = len(self.bodies) // 2
+        parts = Gathered(self.timestamp_ms), Gathered(self.timestamp_ms)
+        for index, body in enumerate(self.bodies):
+            parts[index >= middle].append(body, self.options.get(index))
+        return parts
+
     def bytes_max(self) -> int:
         """The batch will not be longer than this."""
         return self.cost + _COLUMNS_BYTES_MAX * len(self.bodies) + _BATCH_BYTES_OVERHEAD_MAX

@@ -163,7 +163,7 @@ class ProducerWindow:
 
     def send_one(self, outlet: Outlet) -> bool:
         """Send the next batch, unless the session's unconfirmed bytes do not admit it."""
-        messages, first = self._waiting[0], self._sequence_next
+        messages, first = self._fitting(outlet), self._sequence_next
         if not self._unconfirmed.admits(messages.bytes_max(), outlet.unconfirmed_bytes_max):
             return False
         batch = messages.pack(self.identity, first)
@@ -178,6 +178,15 @@ class ProducerWindow:
         self._unconfirmed.total += len(batch)
         outlet.send_with(self.session, frames.Publish(self.number), batch)
         return True
+
+    def _fitting(self, outlet: Outlet) -> Gathered:
+        """What is next, in parts if this broker takes only shorter frames than we gather for."""
+        messages = self._waiting[0]
+        while len(messages) > 1 and messages.bytes_max() + _FRAME_HEAD_BYTES_MAX > outlet.frame_bytes_max:
+            self._waiting.popleft()
+            self._waiting.extendleft(reversed(messages.halves()))
+            messages = self._waiting[0]
+        return messages
 
     def _doom(self, body_bytes: int, batch_bytes: int, outlet: Outlet) -> None:
         """The limits fell after this was published. Its sequences cannot be skipped, so the producer has to end."""
