@@ -2,6 +2,7 @@
 import contextlib
 import errno
 import os
+import re
 import resource
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from angarium.core.storage import DeleteRange, Put, Table, key_of, position_key
 from angarium.store.disk import DiskCalls
 from angarium.store.durable import DurableStore
 from angarium.store.interface import Damaged, Item, ValueDamaged
+from angarium.store.memtable import KeyRanges
 from angarium.store.residency import FilePages
 from angarium.store.settings import PAGE_BYTES, StoreSettings
 from angarium.store.tables import Tables
@@ -351,6 +353,37 @@ def test_a_flipped_bit_in_a_value_at_rest_is_noticed(tmp_path: Path) -> None:
     store.commit([Put(Table.DAMAGED, first.key, first.raw), DeleteRange(Table.BATCH, first.key, first.key + b"\0")])
     assert all(isinstance(item, Item) for item in store.scan(Table.BATCH, key_of(1), key_of(2), 1_000))
     store.close()
+
+
+@pytest.mark.parametrize("at", [0, 2, 6, 7, 9, 13, 14, 15])
+@pytest.mark.parametrize("bit", [0, 1, 3, 6])
+def test_a_flipped_bit_in_a_key_at_rest_costs_that_value_alone(tmp_path: Path, at: int, bit: int) -> None:
+    """Once: LMDB, which halves its way through a page, was led astray, and what stood behind it was not found."""
+    keys = [position_key(destination, end) for destination in (2, 3) for end in range(10, 400, 10)]
+    tables = Tables(tmp_path, SMALL, DiskCalls())
+    list(tables.write([], [(Table.BATCH, key, b"value of " + key) for key in keys], 1))
+    tables.close()
+    spoiled = keys[20]
+    data = bytearray((tmp_path / "data.mdb").read_bytes())
+    for found in re.finditer(re.escape(spoiled) + b"....value of ", bytes(data), re.DOTALL):
+        data[found.start() + at] ^= 1 << bit
+    (tmp_path / "data.mdb").write_bytes(data)
+    tables = Tables(tmp_path, SMALL, DiskCalls())
+    left = [key for key in keys if key != spoiled]
+
+    def intact(low: bytes, high: bytes, limit: int = 1_000) -> list[bytes]:
+        found = tables.scan(
+            tables.begin(), Table.BATCH, low, high, over=[], hidden=KeyRanges(), limit=limit, bytes_max=1 << 20
+        )
+        return [item.key for item in found if isinstance(item, Item)]
+
+    for low in keys:
+        assert intact(low, key_of(3)) == [key for key in left if low <= key < key_of(3)]
+        assert intact(low, key_of(4), 3)[:2] == [key for key in left if low <= key][:2]
+    removed = position_key(2, 150), position_key(2, 300)
+    list(tables.write([(Table.BATCH, *removed), (Table.BATCH, key_of(3), key_of(4))], [], 2))
+    assert intact(b"", b"\xff" * 16) == [key for key in left if key < key_of(3) and not removed[0] <= key < removed[1]]
+    tables.close()
 
 
 def test_a_ruined_lmdb_file_is_called_corrupt(tmp_path: Path) -> None:

@@ -55,8 +55,17 @@ def read_from_store(store: Store, read: Read) -> list[_Batch]:
     items: Sequence[Item | Damaged] = store.scan(
         Table.BATCH, low, high, limit=_READ_BATCHES_MAX, bytes_max=read.bytes_max
     )
+    if len(items) > 1 and not isinstance(items[-1], Item):
+        items = items[:-1]  # it is read again, with what follows it
     batches: list[_Batch] = []
-    for item in items:
+    for item in reversed(items):
         end = int.from_bytes(item.key[8:], "big")
-        batches.append(StoredBatch(end, item.value) if isinstance(item, Item) else DamagedBatch(end, item.raw))
-    return batches
+        if isinstance(item, Item):
+            batches.append(StoredBatch(end, item.value))
+        else:  # its key may be what was damaged: it cannot reach into the next one
+            batches.append(DamagedBatch(min(end, _base(batches[-1])) if batches else end, item.raw))
+    return batches[::-1]
+
+
+def _base(batch: _Batch) -> int:
+    return batch.end - (Batch.trusted(batch.data).count if isinstance(batch, StoredBatch) else 0)

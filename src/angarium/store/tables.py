@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import lmdb
 
@@ -59,6 +60,57 @@ def _checked(key: bytes, stored: memoryview) -> Item | Damaged:
     value = bytes(stored[_CRC.size :])
     intact = crc32(value, crc32(key)) == _CRC.unpack_from(stored)[0]
     return Item(key, value) if intact else Damaged(key, value)
+
+
+def _search(cursor: "lmdb.Cursor[Any]", low: bytes) -> bool:
+    """Moves to the first key from `low` on, or to one before it. LMDB halves its way there: a key of which a bit was
+    flipped, and which is out of order since, leads it too far to the left, so that it stops at that key, or too far to
+    the right, so that it stops behind it."""
+    found = cursor.set_range(low)
+    if cursor.prev() if found else cursor.last():
+        before = bytes(cursor.key())
+        if cursor.prev() and before < bytes(cursor.key()):
+            while bytes(cursor.key()) >= low and cursor.prev():
+                pass
+            return True
+    return bool(cursor.set_range(low))
+
+
+def _is_out_of_order(cursor: "lmdb.Cursor[Any]") -> bool:
+    """Whether the next key comes before this one, and this one is what was damaged. The cursor stays."""
+    key, value = bytes(cursor.key()), memoryview(cursor.value())
+    is_descending = False
+    if cursor.next():
+        is_descending = bytes(cursor.key()) < key
+        cursor.prev()
+    else:
+        cursor.last()
+    return is_descending and isinstance(_checked(key, value), Damaged)
+
+
+def _visible(
+    cursor: "lmdb.Cursor[memoryview]", low: bytes, high: bytes, hidden: KeyRanges
+) -> Iterator[tuple[bytes, memoryview]]:
+    """What is in [low, high) and not hidden, in order; without damaged values whose keys are out of order."""
+    on_key = _search(cursor, low)
+    key, value = (bytes(cursor.key()), cursor.value()) if on_key else (b"", memoryview(b""))
+    while on_key:
+        on_key = cursor.next()
+        following = (bytes(cursor.key()), cursor.value()) if on_key else (b"", memoryview(b""))
+        is_descending = on_key and following[0] < key
+        if key >= low and not (is_descending and isinstance(_checked(key, value), Damaged)):
+            if key >= high:
+                return
+            hidden_to = hidden.end_of(key)
+            if hidden_to is None:
+                yield key, value
+                low = key + b"\0"
+            else:
+                low = hidden_to
+                if on_key and following[0] < low:
+                    on_key = _search(cursor, low)
+                    following = (bytes(cursor.key()), cursor.value()) if on_key else following
+        key, value = following
 
 
 class Tables:
@@ -177,48 +229,27 @@ class Tables:
         items: list[Item | Damaged] = []
         size = touched = 0
         with self._ending(transaction), transaction.cursor(self._databases[table]) as cursor:
-            key = self._seek(cursor, low, high, hidden)
+            stored = _visible(cursor, low, high, hidden)
+            below = next(stored, None)
             waiting = iter(over)
             above = next(waiting, None)
-            while len(items) < limit and size < bytes_max and (key is not None or above is not None):
-                if above is not None and (key is None or above.key <= key):
-                    if above.key == key:
-                        key = self._seek(cursor, above.key + b"\0", high, hidden)
+            while len(items) < limit and size < bytes_max and (below is not None or above is not None):
+                if above is not None and (below is None or above.key <= below[0]):
+                    if below is not None and above.key == below[0]:
+                        below = next(stored, None)
                     items.append(above)
                     size += len(above.value)
                     above = next(waiting, None)
                     continue
-                assert key is not None
-                found = _checked(key, cursor.value())
+                assert below is not None
+                found = _checked(*below)
                 items.append(found)
                 value_bytes = len(found.value if isinstance(found, Item) else found.raw)
                 size += value_bytes
                 touched += value_bytes
-                key = self._following(cursor, high, hidden)
+                below = next(stored, None) if len(items) < limit and size < bytes_max else None
         self.residency.touched(touched)
         return items
-
-    def _seek(
-        self, cursor: "lmdb.Cursor[memoryview]", low: bytes, high: bytes, hidden: KeyRanges
-    ) -> bytes | None:
-        """Moves to the first key in [low, high) that is not hidden."""
-        return self._visible(cursor, cursor.set_range(low), high, hidden)
-
-    def _following(self, cursor: "lmdb.Cursor[memoryview]", high: bytes, hidden: KeyRanges) -> bytes | None:
-        return self._visible(cursor, cursor.next(), high, hidden)
-
-    def _visible(
-        self, cursor: "lmdb.Cursor[memoryview]", on_key: bool, high: bytes, hidden: KeyRanges
-    ) -> bytes | None:
-        while on_key:
-            key = bytes(cursor.key())
-            if key >= high:
-                return None
-            hidden_to = hidden.end_of(key)
-            if hidden_to is None:
-                return key
-            on_key = cursor.set_range(hidden_to)
-        return None
 
     # Writing
 
@@ -269,12 +300,18 @@ class Tables:
     ) -> tuple[int, bool]:
         deleted = 0
         with transaction.cursor(self._databases[table]) as cursor:
-            on_key = cursor.set_range(low)
-            while on_key and cursor.key() < high:
-                if deleted == budget:
-                    return deleted, False
-                on_key = cursor.delete()
-                deleted += 1
+            on_key = _search(cursor, low)
+            while on_key:
+                key = cursor.key()
+                if low <= key < high:
+                    if deleted == budget:
+                        return deleted, False
+                    on_key = cursor.delete()
+                    deleted += 1
+                elif key < low or _is_out_of_order(cursor):
+                    on_key = cursor.next()
+                else:
+                    break
         return deleted, True
 
     @contextmanager
