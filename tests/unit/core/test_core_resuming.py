@@ -83,6 +83,28 @@ def test_a_settlement_resent_before_the_credit_is_honoured() -> None:
     assert world.describe("q")["messages"] == 0
 
 
+def test_who_comes_back_to_a_destination_that_was_made_anew_is_told_that_all_is_lost() -> None:
+    """Once: what it had settled before, and sent again, cost it its connection, with all its sessions."""
+    world = World()
+    consumer = world.consumer(world.queue_with(5))
+    consumer.settle((0, 1))
+    world.end(consumer.session, closed=False)
+    world.request("destination.remove", name="q")
+    consumer.destination = world.queue_with(2)
+    consumer.resume([(1, 5)], credit=None)
+    assert world.last(consumer.session, frames.ConsumerOpened).lost == [(1, 5)]
+    consumer.settle((1, 2), (3, 4))
+    assert consumer.settled[-1].lost == [(3, 4), (1, 2)]
+    consumer.release((4, 5))
+    assert consumer.settled[-1].lost == [(4, 5)]
+    world.frame(consumer.session, consumer.destination, frames.Recover(1, 1, [(0, 5)]))
+    assert world.last(consumer.session, frames.Recovered).number == 1
+    consumer.credit(10)
+    assert consumer.deliveries[5:] == [(0, b"m0", 0), (1, b"m1", 0)]
+    consumer.settle((3, 4))
+    assert world.last(consumer.session, frames.Failure).code == "bad-range", "it has said by now what it had held"
+
+
 def test_who_comes_back_too_late_is_told_what_it_lost() -> None:
     world = World()
     destination = world.queue_with(3)

@@ -130,11 +130,9 @@ class Consuming:
         consumer = state.consumers.get((session, frame.consumer))
         if consumer is None:
             return []  # it has been closed meanwhile, and was told so
-        if not all(state.log.has_range(low, high) for low, high in frame.ranges):
-            raise RemoteProtocolError("bad-range", f"settlement {frame.number} names positions that do not exist")
+        ranges, lost = self._there(consumer, frame.ranges, f"settlement {frame.number}")
         subscription = consumer.subscription
-        lost: list[Range] = []
-        for low, high in frame.ranges:
+        for low, high in ranges:
             if frame.outcome == Outcome.RELEASE:
                 lost += subscription.release(consumer, low, high, until=self._redelivery_at(now))
             elif frame.outcome == Outcome.RETURN:
@@ -149,8 +147,18 @@ class Consuming:
             subscription.credit(consumer, frame.credit)
         state.subscriptions.note_time(subscription)
         pending = PendingWrite(settled=(consumer, frame.number), lost=lost)
-        released = state.streams.release(state.identity, frame.ranges, state.is_needed)
+        released = state.streams.release(state.identity, ranges, state.is_needed)
         return [*self.save(subscription, pending, released, patient=True), *self._dispatch.pump(subscription)]
+
+    def _there(self, consumer: Consumer, ranges: list[Range], what: str) -> tuple[list[Range], list[Range]]:
+        """Those that the log has had, and those that it has not. Only who has just come back may name such: its
+        destination was removed while it was away, and made anew, and nobody could tell it."""
+        has = self._state.log.has_range
+        if all(has(low, high) for low, high in ranges):
+            return ranges, []
+        if consumer.unclaimed is None:
+            raise RemoteProtocolError("bad-range", f"{what} names positions that do not exist")
+        return [each for each in ranges if has(*each)], [each for each in ranges if not has(*each)]
 
     def holds(self, session: bytes, number: int, position: int) -> bool:
         consumer = self._state.consumers.get((session, number))
@@ -172,10 +180,9 @@ class Consuming:
         consumer = state.consumers.get((session, frame.consumer))
         if consumer is None:
             return []
-        if not all(state.log.has_range(low, high) for low, high in frame.seen):
-            raise RemoteProtocolError("bad-range", f"recovery {frame.number} names positions that do not exist")
+        seen, _ = self._there(consumer, frame.seen, f"recovery {frame.number}")
         subscription = consumer.subscription
-        subscription.recover(consumer, frame.number, frame.seen, until=self._redelivery_at(now))
+        subscription.recover(consumer, frame.number, seen, until=self._redelivery_at(now))
         state.subscriptions.note_time(subscription)
         recovered = ToSession(session, frames.Recovered(frame.consumer, frame.number))
         # Counted and noted in one write: asked for again, also after a restart, it is not counted again.
