@@ -252,7 +252,7 @@ class Links:
         while (host, port) in self._wanted:
             try:
                 _, connection = await loop.create_connection(lambda: LinkConnection(self, dialer=True), host, port)
-            except OSError:
+            except (OSError, ValueError):  # the resolver takes a name that no host can have for a wrong argument
                 pass
             else:
                 await asyncio.shield(connection.ended)

@@ -96,6 +96,21 @@ def test_a_session_resumed_on_another_connection_is_taken_from_the_first() -> No
     assert not first.closed
 
 
+def test_an_earlier_turn_that_comes_late_takes_nothing() -> None:
+    """A connection that was thought dead, and was only slow."""
+    node = Node()
+    first = node.connect_with_session()
+    second, late = node.connect(), node.connect()
+    second.send(frames.SessionOpen(first.identity, turn=2))
+    late.send(frames.SessionOpen(first.identity, turn=1))
+    assert late.last(frames.SessionClosed, session=1).code == "session-taken"
+    assert second.received(frames.SessionClosed, session=1) == [] and not late.closed
+    third = node.connect()
+    third.send(frames.SessionOpen(first.identity, turn=2))
+    assert third.last(frames.SessionOpened).identity == first.identity
+    assert node.client_manager.session_count == 1
+
+
 def test_a_session_taken_over_takes_what_its_consumers_hold_along() -> None:
     node = Node()
     first = node.connect_with_session()

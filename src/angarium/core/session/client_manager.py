@@ -309,6 +309,8 @@ class ClientManager:
             raise RemoteProtocolError("bad-frame", f"session identity of {len(identity)} bytes")
         if not 0 <= frame.turn <= TURN_MAX:
             raise RemoteProtocolError("bad-frame", f"turn {frame.turn} of a session: 0 to {TURN_MAX:,}")
+        if identity in self._sessions and frame.turn < self._sessions[identity].turn:
+            return [session_taken(connection.number, number, identity)]  # late: its client has gone on since
         commands = self._take_over(identity) if identity in self._sessions else []
         was_here = self._detached.take(connection.number, number) is not None
         if (elsewhere := self._detached.find(identity)) is not None:
