@@ -1,9 +1,7 @@
 """Whole nodes on hosts in network namespaces; applications on a host of theirs. Usually each node is client manager and
 holds a copy."""
 import asyncio
-import ctypes
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,12 +16,11 @@ from typing import Any
 import angarium
 from angarium.admin.commands import Commands
 from angarium.cli.local_cluster import READY_S_MAX
-from tests.netns.netns_hosts import GROUP, Hosts
+from tests.netns.netns_hosts import GROUP, Hosts, enter
 from tests.process.process_broker import WAIT_S
 
 NODES = 3
 _CLIENT_PORT, _LINK_PORT, _BUS_PORT = 4560, 4570, 4580
-_CLONE_NEWNET = 0x40000000
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +175,7 @@ class HostCluster:
 
         def play() -> None:
             try:
-                _enter(self.hosts.name(len(self.names)))
+                enter(self.hosts.name(len(self.names)))
                 asyncio.run(_awaited(scenario))
             except BaseException as error:
                 failures.append(error)
@@ -192,16 +189,6 @@ class HostCluster:
 
 async def _awaited(scenario: Callable[[], Awaitable[None]]) -> None:
     await scenario()
-
-
-def _enter(namespace: str) -> None:
-    library = ctypes.CDLL(None, use_errno=True)
-    descriptor = os.open(f"/var/run/netns/{namespace}", os.O_RDONLY)
-    try:
-        if library.setns(descriptor, _CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), f"cannot enter the namespace {namespace}")
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 The bridges are in a namespace of their own (`hub`), one for each network; a host's interfaces are `eth0`, `eth1`, …,
 their peers in the hub are named for host and network. `end` deletes the namespaces, and with them everything in them.
 """
+import ctypes
 import itertools
 import os
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 
 GROUP = "239.255.90.1"
 BUS = "239.255.90.0/24"  # with the groups behind it
+_CLONE_NEWNET = 0x40000000
 _numbers = itertools.count(1)
 
 
@@ -40,6 +42,17 @@ def sweep() -> None:
         left = re.fullmatch(r"ag(\d+)x\d+(hub|h\d+)", name)
         if left and not Path(f"/proc/{left[1]}").exists():
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def enter(namespace: str) -> None:
+    """This thread; sockets that it makes are in the namespace from then on, whoever uses them."""
+    library = ctypes.CDLL(None, use_errno=True)
+    descriptor = os.open(f"/var/run/netns/{namespace}", os.O_RDONLY)
+    try:
+        if library.setns(descriptor, _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), f"cannot enter the namespace {namespace}")
+    finally:
+        os.close(descriptor)
 
 
 class Hosts:

@@ -106,14 +106,16 @@ async def until_async(
 
 
 class Broker:
-    def __init__(self, data: Path, log: Path, settings: Settings, command_prefix: Sequence[str] = ()) -> None:
+    def __init__(
+        self, data: Path, log: Path, settings: Settings, command_prefix: Sequence[str] = (), host: str = "127.0.0.1"
+    ) -> None:
         self.data = data
         self.port = free_port()
-        self.address = f"angarium://127.0.0.1:{self.port}"
+        self.address = f"angarium://{host}:{self.port}"
         self.greeting = ""
         self._log = log
         self._settings = settings
-        self._arguments = ("up", "--data", str(data), "--listen", f"127.0.0.1:{self.port}", "--name", "test")
+        self._arguments = ("up", "--data", str(data), "--listen", f"{host}:{self.port}", "--name", "test")
         self._command_prefix = command_prefix
         self._process: subprocess.Popen[str] | None = None
 
@@ -253,10 +255,11 @@ def running(
     *,
     data: Path | None = None,
     command_prefix: Sequence[str] = (),  # what starts the broker in its stead, and becomes it
+    host: str = "127.0.0.1",  # where it listens
 ) -> Iterator[Broker]:
     """A broker that was ready; whatever is left of it at the end is killed, and its data removed."""
     chosen = {"store.segment_bytes": SEGMENT_BYTES, **settings}
-    broker = Broker(data or directory / "data", directory / "broker.log", chosen, command_prefix)
+    broker = Broker(data or directory / "data", directory / "broker.log", chosen, command_prefix, host)
     try:
         broker.start()
         yield broker

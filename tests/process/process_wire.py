@@ -18,12 +18,12 @@ F = TypeVar("F", bound=Frame)
 
 
 class RawClient:
-    def __init__(self, port: int, *, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(self, port: int, *, host: str = "127.0.0.1", receive_buffer_bytes: int | None = None) -> None:
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:  # before connecting, so that the window is small from the start
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(WAIT_S)
-        self.socket.connect(("127.0.0.1", port))
+        self.socket.connect((host, port))
         self._parser = FrameParser(frame_bytes_max=_FRAME_BYTES_MAX)
         self._received: list[Received] = []
         self.is_closed = False  # by the broker

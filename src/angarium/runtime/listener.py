@@ -4,7 +4,8 @@ All connections share one receive buffer: its content is parsed before the next 
 the buffer is not read from again, and of very many frames not all are handed on, before the others had theirs (left to
 itself the event loop would read dozens of buffers from one connection in a row). A connection whose output piles
 up beyond `output_bytes_high` is reported as stalled, so that its consumers are passed over; one that goes on asking
-without reading is not read from either, until it has drained.
+without reading is not read from either, until it has drained. One whose host does not answer any more (`peer_host.py`)
+is cut; one whose host does stays, whatever its application is doing.
 """
 import asyncio
 import contextlib
@@ -24,6 +25,7 @@ from angarium.core.session.events import (
 )
 from angarium.core.wire.codec import FrameParser, Received, encode_head
 from angarium.core.wire.frames import Frame
+from angarium.runtime.peer_host import is_gone, watch_over
 
 _RECEIVE_BYTES = 1 << 18
 _FRAMES_PER_TURN_MAX = 1_000
@@ -41,12 +43,16 @@ class ListenerSettings:
     greeting_s_max: float = 10.0
     # A connection that we close has so long to take what was sent before; then it is cut.
     closing_s_max: float = 10.0
+    # A client whose host acknowledges nothing for so long, though it is asked, is gone: noticed within a third more.
+    silence_s_max: float = 15.0
 
     def __post_init__(self) -> None:
         if not self.output_bytes_low < self.output_bytes_high < self.output_bytes_max:
             given = f"{self.output_bytes_low:,}, {self.output_bytes_high:,}, {self.output_bytes_max:,}"
             what = "listener.output_bytes_low, listener.output_bytes_high, listener.output_bytes_max"
             raise ConfigError(f"{what} {given}: output_bytes_low < output_bytes_high < output_bytes_max")
+        if self.silence_s_max < 1:
+            raise ConfigError(f"listener.silence_s_max {self.silence_s_max:g}: at least 1")
 
 
 class ClientTransport(asyncio.BufferedProtocol):
@@ -64,6 +70,7 @@ class ClientTransport(asyncio.BufferedProtocol):
         self._greeting: asyncio.TimerHandle | None = None
         self._cut: asyncio.TimerHandle | None = None  # once we have closed it
         self._output: list[bytes] = []
+        self._heard = True  # since the listener asked last
 
     # -- from the event loop -----------------------------------------------------------------------------
 
@@ -72,7 +79,10 @@ class ClientTransport(asyncio.BufferedProtocol):
         self._transport = transport
         settings = self._listener.settings
         transport.set_write_buffer_limits(high=settings.output_bytes_high, low=settings.output_bytes_low)
-        _tune(transport.get_extra_info("socket"))
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            watch_over(sock, settings.silence_s_max)
         peer = transport.get_extra_info("peername")
         self._greeting = asyncio.get_running_loop().call_later(settings.greeting_s_max, self._no_greeting)
         self._listener.connected(self._number, self, f"{peer[0]}:{peer[1]}" if peer else "?")
@@ -81,6 +91,7 @@ class ClientTransport(asyncio.BufferedProtocol):
         return self._listener.receive_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._heard = True
         try:
             received = self._parser.feed(self._listener.receive_buffer[:nbytes])
         except RemoteProtocolError as error:
@@ -174,6 +185,16 @@ class ClientTransport(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def cut_if_gone(self) -> None:
+        """To be called now and then. The kernel is asked only of who has not said anything since."""
+        heard, self._heard = self._heard, False
+        transport = self._transport
+        if heard or transport is None or transport.is_closing():
+            return
+        sock = transport.get_extra_info("socket")
+        if sock is not None and is_gone(sock, self._listener.settings.silence_s_max):
+            transport.abort()
+
     def _stop_reading(self) -> None:
         self._held = True
         self._update_reading()
@@ -202,6 +223,7 @@ class Listener:
         self._numbers = 0
         self._server: asyncio.Server | None = None
         self._all_gone = asyncio.Event()
+        self._look: asyncio.TimerHandle | None = None  # at who is still there; while there is somebody
 
     async def start(self, host: str, port: int) -> list[tuple[str, int]]:
         """Listen; return the addresses, with the port that the system chose if 0 was asked for."""
@@ -215,6 +237,8 @@ class Listener:
 
     def connected(self, number: int, transport: ClientTransport, peer: str) -> None:
         self._transports[number] = transport
+        if self._look is None:
+            self._look_later()
         self.tell(ConnectionOpened(number, peer))
 
     def disconnected(self, number: int) -> None:
@@ -222,6 +246,17 @@ class Listener:
             self.tell(ConnectionLost(number))
         if not self._transports:
             self._all_gone.set()
+            if self._look is not None:
+                self._look.cancel()
+                self._look = None
+
+    def _look_later(self) -> None:
+        self._look = asyncio.get_running_loop().call_later(self.settings.silence_s_max / 3, self._look_at_all)
+
+    def _look_at_all(self) -> None:
+        for transport in list(self._transports.values()):
+            transport.cut_if_gone()
+        self._look_later()
 
     def send(self, connection: int, session: int, frame: Frame, payload: bytes) -> None:
         transport = self._transports.get(connection)
@@ -260,13 +295,3 @@ class Listener:
         for transport in list(self._transports.values()):
             transport.abort()
 
-
-def _tune(sock: socket.socket | None) -> None:
-    """A peer that vanishes without a word is noticed by the kernel, whatever its application is doing."""
-    if sock is None:
-        return
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 300_000)):
-        if hasattr(socket, option):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -322,6 +322,7 @@ def configs(draw: st.DrawFn) -> NodeConfig:
     bound = {
         "listen", "site", "log_level", "unwritten_bytes_max", "segment_bytes", "node_over_limit",
         "output_bytes_low", "output_bytes_high", "output_bytes_max", "heartbeat_s", "ack_within_s", "poll_s_max",
+        "silence_s_max",
     }  # fmt: skip
     named = {"node", "cluster"}  # not any text; and with a name of the cluster everything else has to make sense
     sections: dict[str, Any] = {}
