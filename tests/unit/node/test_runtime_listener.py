@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from angarium.core.errors import ConfigError
-from angarium.core.session.events import ConnectionLost, Event, FramesReceived
+from angarium.core.session.events import ConnectionLost, ConnectionStalled, Event, FramesReceived
 from angarium.core.wire import frames
 from angarium.core.wire.codec import encode
 from angarium.runtime.listener import ClientTransport, Listener, ListenerSettings
@@ -198,6 +198,91 @@ def test_a_connection_whose_host_is_gone_is_cut_soon_and_no_other() -> None:
     assert there.socket.asked
     listening.pass_time(10 * _SILENCE_S_MAX)
     assert not there.is_cut
+
+
+def _answer(listening: Listening, end: ClientTransport, count: int) -> None:
+    """What a broker does to Pings."""
+    for _ in range(count):
+        end.send(0, frames.Pong(1), b"")
+    end.flush()
+
+
+def test_a_client_that_asks_and_does_not_read_is_not_read_from_until_it_has() -> None:
+    listening = Listening()
+    (end, asker), (_, other) = listening.connect(), listening.connect()
+    answers = _SETTINGS.output_bytes_max // len(_PING)
+    _answer(listening, end, answers)
+    assert asker.is_read and asker.waiting_bytes <= _SETTINGS.output_bytes_max
+    end.pause_writing()  # as the loop does from `output_bytes_high` on
+    assert listening.told[-1] == ConnectionStalled(1, True)
+    assert asker.is_read, "what it settles makes room"
+    _answer(listening, end, 1)
+    assert not asker.is_read and other.is_read
+    _answer(listening, end, answers)  # of what was read before
+    asker.waiting_bytes = _SETTINGS.output_bytes_low
+    end.resume_writing()
+    assert listening.told[-1] == ConnectionStalled(1, False)
+    assert asker.is_read
+
+
+def test_who_is_held_stays_held_when_it_has_read() -> None:
+    listening = Listening()
+    end, transport = listening.connect()
+    end.hold(True)
+    _answer(listening, end, 2 * _SETTINGS.output_bytes_max // len(_PING))
+    transport.waiting_bytes = 0
+    end.resume_writing()
+    assert not transport.is_read
+    end.hold(False)
+    assert transport.is_read
+
+
+def test_a_connection_with_thousands_of_frames_lets_others_go_between() -> None:
+    listening = Listening()
+    (many, from_many), (one, _) = listening.connect(), listening.connect()
+    listening.handed_on()
+    listening.arrive(many, _PING * 4_500)
+    listening.arrive(one, _PING)
+    listening.pass_time(0.001)
+    assert listening.handed_on() == [(1, 1_000), (2, 1), *[(1, 1_000)] * 3, (1, 500)]
+    assert from_many.is_read
+
+
+def test_a_connection_is_not_read_from_while_others_have_their_turn() -> None:
+    """One that has filled the buffer, and one of whose frames some wait."""
+    whole_buffer = encode(1, frames.Publish(1), bytes(1 << 19))
+    for data in (whole_buffer[: 1 << 18], _PING * 1_001):
+        listening = Listening()
+        end, transport = listening.connect()
+        reading: list[bool] = []
+        listening.arrive(end, data)
+        listening.loop.call_soon(lambda transport=transport, reading=reading: reading.append(transport.is_read))
+        listening.pass_time(0.001)
+        assert (reading, transport.is_read) == ([False], True)
+
+
+def test_what_waits_of_a_connection_that_is_held_waits_and_is_not_lost() -> None:
+    listening = Listening()
+    end, transport = listening.connect()
+    listening.handed_on()
+    listening.arrive(end, _PING * 2_500)
+    listening.loop.call_soon(end.hold, True)
+    listening.pass_time(0.001)
+    assert listening.handed_on() == [(1, 1_000)] and not transport.is_read
+    listening.loop.call_soon(end.hold, False)
+    listening.pass_time(0.001)
+    assert listening.handed_on() == [(1, 1_000), (1, 500)] and transport.is_read
+
+
+def test_what_was_said_before_a_connection_went_is_handed_on_first() -> None:
+    listening = Listening()
+    end, _ = listening.connect()
+    listening.arrive(end, _PING * 2_500)
+    listening.loop.call_soon(end.connection_lost, None)
+    listening.pass_time(0.001)
+    kinds = [type(event).__name__ for event in listening.told[-4:]]
+    assert kinds == ["FramesReceived"] * 3 + ["ConnectionLost"]
+    assert sum(count for _, count in listening.handed_on()) == 2_501
 
 
 def test_the_kernel_is_not_asked_of_a_client_that_speaks() -> None:
