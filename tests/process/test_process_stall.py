@@ -184,6 +184,24 @@ def ask_without_reading(port: int, questions: Iterator[bytes], ended: threading.
                 ended.wait(0.002)
 
 
+def test_a_client_that_pings_as_fast_as_it_can_and_never_reads_is_heard_no_more(tmp_path: Path) -> None:
+    """What the broker has taken of it when it stops is what it and the system may keep."""
+    bounds = {"low": 1 << 12, "high": 1 << 14, "max": 1 << 16}
+    settings = {f"listener.output_bytes_{which}": bytes_ for which, bytes_ in bounds.items()}
+    with running(tmp_path, settings) as broker, RawClient(broker.port) as client:
+        client.hello()
+        client.socket.settimeout(1.0)
+        taken_bytes, pings = 0, encode(0, frames.Ping(1)) * 10_000
+        with contextlib.suppress(TimeoutError):
+            while taken_bytes < _RSS_BYTES_MAX:
+                taken_bytes += client.socket.send(pings)
+        assert taken_bytes < _RSS_BYTES_MAX, "it is still read from"
+        assert max(asyncio.run(round_trips(broker, "other", 20))) < _SLOWEST_S_MAX
+        client.socket.settimeout(WAIT_S)
+        assert client.expect(frames.Pong) == frames.Pong(1)
+        print(f"{taken_bytes:,} bytes of Pings were taken")
+
+
 def test_a_stalled_client_that_breaks_the_protocol_is_cut_in_the_end(tmp_path: Path) -> None:
     """Its Failure waits behind what it does not read: the broker does not wait with it."""
     with (
