@@ -1,4 +1,5 @@
-"""Goal: what waits costs the message manager next to nothing: no message anything, a batch some bytes at the most.
+"""Goal: what waits costs the message manager next to nothing: no message anything, a batch some bytes at the most; and
+a subscription that is not durable costs nothing once it is closed.
 Method: all that can be reached from the machine is weighed, after many batches and after many more."""
 import gc
 import sys
@@ -34,11 +35,11 @@ class Waiting:
     def __init__(self, kind: DestinationKind, columns: MessageColumns = NO_COLUMNS) -> None:
         self.world = World()
         self.world.is_checked = False
-        destination = self.world.locate("d", kind)
+        self.destination = self.world.locate("d", kind)
         if kind is DestinationKind.TOPIC:
             for name in ("one", "two"):
-                self.world.consumer(destination, subscription=name, start=Start.OLDEST, durable=True).close()
-        self._producer = self.world.producer(destination)
+                self.world.consumer(self.destination, subscription=name, start=Start.OLDEST, durable=True).close()
+        self._producer = self.world.producer(self.destination)
         self._columns = columns
 
     def publish(self, batches: int, messages: int = 1) -> None:
@@ -71,3 +72,26 @@ def test_a_message_that_waits_costs_nothing() -> None:
     grown = (many.weigh() - few.weigh()) / (batches * (messages - 1))
     print(f"{grown:.3f} bytes for each message")
     assert grown < 0.5
+
+
+def test_a_subscription_that_is_not_durable_costs_nothing_once_closed() -> None:
+    """Beside a durable one that lags, so that the log waits for that one, and looks at no other."""
+    waiting = Waiting(DestinationKind.TOPIC)
+    waiting.publish(10)
+    passed: list[int] = []
+
+    def pass_by(count: int) -> None:
+        session = waiting.world.session()
+        for number in range(count):
+            consumer = waiting.world.consumer(waiting.destination, session=session, number=number % 3)
+            if number % 10 == 0:  # some with a message in their hands
+                waiting.publish(1)
+            consumer.close()
+        waiting.world.end(session, closed=True)
+        passed.append(waiting.weigh())
+
+    for _ in range(2):
+        pass_by(1_000)
+    grown = passed[1] - passed[0]
+    print(f"{grown:,} bytes more after a thousand more")
+    assert grown < 1_000 * 10
