@@ -8,10 +8,13 @@ import sys
 
 import pytest
 
+from angarium.core.destination.subscription import Subscription
+from angarium.core.destination.subscriptions import Subscriptions
 from angarium.core.large_ranges import LargeRanges
 from angarium.sim.world import World
 
-SEEDS = (2, 12, 31)  # between them: crashes, cuts at a byte, half-open links, a full disk, damage
+# Between them: crashes, cuts at a byte, half-open links, a full disk, damage; several subscriptions at once.
+SEEDS = (1, 2, 11, 12, 31)
 _PRINT_DIGESTS = f"from angarium.sim.world import World; print(*[World(seed).run().digest for seed in {SEEDS}])"
 
 
@@ -36,6 +39,22 @@ def test_it_makes_no_difference_how_ranges_are_kept(seed: int, monkeypatch: pyte
     monkeypatch.setattr(LargeRanges, "__init__", counted)
     assert World(seed).run() == as_ever
     assert made
+
+
+def test_the_seeds_have_what_could_come_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    most, add = 0, Subscriptions.add
+
+    def noted(subscriptions: Subscriptions, subscription: Subscription) -> Subscription:
+        nonlocal most
+        added = add(subscriptions, subscription)
+        most = max(most, len(subscriptions))
+        return added
+
+    monkeypatch.setattr(Subscriptions, "add", noted)
+    for seed in (1, 11):
+        most = 0
+        World(seed).run()
+        assert most > 1, f"seed {seed} never has two subscriptions of one destination"
 
 
 def test_another_seed_gives_another_trace() -> None:
