@@ -2,12 +2,14 @@
 Method: the fake broker behind a real server, on stock asyncio and on uvloop."""
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import angarium
 from angarium.client import buffer
+from angarium.core.wire import frames
+from angarium.core.wire.codec import FrameParser
 from tests.unit.client.client_fake_broker import BODY_BYTES_MAX
 from tests.unit.client.client_fake_server import FakeServer
 from tests.unit.client.client_running import Runner, until, with_session
@@ -35,6 +37,38 @@ def test_what_is_sent_in_one_turn_is_one_batch(run: Runner) -> None:
         assert server.broker.log("orders").bodies()[1:] == [b"%d" % n for n in range(1_000)]
 
     with_session(run, scenario)
+
+
+def test_a_lone_message_leaves_in_the_next_turn_of_the_loop(run: Runner) -> None:
+    """No timer has a part in it: what lingers for company costs each lone message that time."""
+
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        await session.send("orders", b"open")
+        transport = RecordingTransport()
+        link = session.driver.link
+        assert link is not None and link.transport is not None
+        theirs, link.transport = link.transport, cast(asyncio.Transport, transport)
+        for number in range(1, 4):
+            session.send("orders", b"alone")
+            await asyncio.sleep(0)  # a turn
+            assert transport.publishes() == number, "it has not left"
+        link.transport = theirs
+        theirs.writelines(transport.written)
+        await session.flush()
+
+    with_session(run, scenario)
+
+
+class RecordingTransport:
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def writelines(self, buffers: list[bytes]) -> None:
+        self.written += buffers
+
+    def publishes(self) -> int:
+        received = FrameParser(frame_bytes_max=1 << 20).feed(b"".join(self.written))
+        return sum(isinstance(each.frame, frames.Publish) for each in received)
 
 
 def test_many_turns_at_once_stay_in_order(run: Runner) -> None:
