@@ -167,6 +167,19 @@ def test_the_same_broker_first_after_a_loss_and_the_next_one_after_goodbye() -> 
     assert bench.told_of(events.Connect) == [events.Connect("b", 4560)]
 
 
+def test_the_next_broker_after_a_connection_that_did_not_last() -> None:
+    """One that takes connections and serves nobody keeps no client from the others."""
+    bench = Bench("a", "b", "c").ready()
+    hosts: list[str] = []
+    for _ in range(4):
+        bench.now += 0.9
+        bench.clear().do(events.Disconnected("cut"))
+        bench.tick_to(bench.machine.deadline() or 0)
+        hosts += [connect.host for connect in bench.told_of(events.Connect)]
+        bench.reach()
+    assert hosts == ["b", "c", "a", "b"]
+
+
 def test_addresses_of_the_cluster_are_learnt() -> None:
     bench = Bench("a").ready(addresses=["b:1", "not an address://", "a:4560"])
     bench.clear().receive(frames.Goodbye(""), session=0)
