@@ -4,19 +4,22 @@ Method: real commands, one of them at a terminal (a pseudo one), interrupted, or
 import contextlib
 import os
 import pty
+import re
 import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from angarium.cli.output import PROGRESS_AFTER_S
 from tests.process.cli_node import COMMAND, WAIT_S, Node, assert_one_sentence, environment
-from tests.process.process_broker import free_port, until
+from tests.process.process_broker import POLL_S, free_port, until
 
 PIECE = b"x" * (1 << 20)
+LINES = (b"y" * 99 + b"\n") * 500
 
 
 @pytest.fixture(scope="module")
@@ -26,34 +29,97 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     node.stop()
 
 
-def shown_while_feeding(command: subprocess.Popen[bytes], terminal: int, wanted: bytes) -> bytes:
-    """What the terminal shows while the command is given more and more; until `wanted` is there."""
-    assert command.stdin is not None
+@contextlib.contextmanager
+def at_terminal(node: Node, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A command whose standard error is a terminal, and the other end of that."""
+    terminal, inner = pty.openpty()
+    command = subprocess.Popen(
+        [*COMMAND, *arguments], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=inner,
+        env=environment(ANGARIUM_ADDRESS=node.address, TERM="xterm"),
+    )  # fmt: skip
+    os.close(inner)
     os.set_blocking(terminal, False)
+    try:
+        yield command, terminal
+    finally:
+        command.kill()
+        command.wait(WAIT_S)
+        os.close(terminal)
+
+
+def feed(command: subprocess.Popen[bytes], piece: bytes) -> None:
+    assert command.stdin is not None
+    command.stdin.write(piece)
+    command.stdin.flush()
+
+
+def shown_while(go_on: Callable[[], object], terminal: int, wanted: bytes) -> bytes:
+    """What the terminal shows while something is done again and again; until `wanted` is there."""
     seen, deadline = b"", time.monotonic() + WAIT_S
     while wanted not in seen:
         assert time.monotonic() < deadline, seen
-        command.stdin.write(PIECE)
+        go_on()
+        time.sleep(POLL_S)  # there would be gigabytes of it, were nothing ever shown
         with contextlib.suppress(BlockingIOError):
             seen += os.read(terminal, 1 << 16)
     return seen
 
 
+def interrupt(command: subprocess.Popen[bytes]) -> None:
+    command.send_signal(signal.SIGINT)
+    assert command.wait(WAIT_S) == 130
+
+
 def test_a_person_sees_how_far_a_stream_is(node: Node) -> None:
-    terminal, inner = pty.openpty()
-    command = subprocess.Popen(
-        [*COMMAND, "send", "filmed", "--stream", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=inner,
-        env=environment(ANGARIUM_ADDRESS=node.address, TERM="xterm"),
-    )  # fmt: skip
-    os.close(inner)
-    try:
-        seen = shown_while_feeding(command, terminal, b"MB/s")
+    with at_terminal(node, "send", "filmed", "--stream", "-") as (command, terminal):
+        seen = shown_while(lambda: feed(command, PIECE), terminal, b"MB/s")
         assert b"sending to filmed" in seen
-        command.send_signal(signal.SIGINT)
-        assert command.wait(WAIT_S) == 130
+        interrupt(command)
+
+
+def test_a_person_sees_how_far_sending_is(node: Node) -> None:
+    with at_terminal(node, "send", "lined", "--lines") as (command, terminal):
+        seen = shown_while(lambda: feed(command, LINES), terminal, b"/s")
+        assert b"sending to lined" in seen
+        interrupt(command)
+
+
+def test_a_person_sees_how_far_receiving_is(node: Node) -> None:
+    feeder = node.start("send", "taken", "--lines")
+    try:
+        with at_terminal(node, "receive", "taken", "--follow") as (command, terminal):
+            seen = shown_while(lambda: feed(feeder, LINES), terminal, b"/s")
+            assert b"receiving from taken" in seen
+            interrupt(command)
     finally:
-        command.kill()
-        os.close(terminal)
+        feeder.kill()
+
+
+def test_a_person_sees_how_far_a_measurement_is(node: Node) -> None:
+    with at_terminal(node, "bench", "--count", "10000000", "--size", "1") as (command, terminal):
+        seen = shown_while(lambda: None, terminal, b"/s")
+        assert b" of 10,000,000" in seen
+        interrupt(command)
+
+
+def test_a_pipe_is_not_told_how_far_anything_is(node: Node) -> None:
+    """However long it takes."""
+    assert node.run("create", "untold").returncode == 0
+    sending, measuring = node.start("send", "untold", "--lines"), node.start("bench", "--count", "100000")
+    receiving = node.start("receive", "untold", "--follow")
+    try:
+        assert receiving.stdout is not None
+        until_s = time.monotonic() + 3 * PROGRESS_AFTER_S
+        while time.monotonic() < until_s:
+            feed(sending, LINES)
+            receiving.stdout.read(len(LINES) // 2)
+        receiving.send_signal(signal.SIGINT)
+        for command, said in ((sending, rb"angarium: [\d,]+ messages confirmed\n"), (measuring, b""), (receiving, b"")):
+            errors = command.communicate(timeout=WAIT_S)[1]
+            assert re.fullmatch(said, errors), errors
+    finally:
+        for command in (sending, measuring, receiving):
+            command.kill()
 
 
 def test_a_pipe_is_told_nothing_but_the_end(node: Node, tmp_path: Path) -> None:
