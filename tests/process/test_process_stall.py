@@ -202,6 +202,24 @@ def test_a_client_that_pings_as_fast_as_it_can_and_never_reads_is_heard_no_more(
         print(f"{taken_bytes:,} bytes of Pings were taken")
 
 
+def test_a_client_that_does_not_read_keeps_its_connection_as_long_as_its_host_answers(tmp_path: Path) -> None:
+    """What its application does is not what is judged (ADR 3)."""
+    silence_s = 1.0
+    settings = {"listener.silence_s_max": silence_s, "session.heartbeat_s": 0.2}
+    with running(tmp_path, settings) as broker, stalled_consumer(broker.port, "stalled") as client:
+
+        async def fill_and_wait() -> None:
+            async with angarium.connect(broker.address) as connection, connection.session() as session:
+                await session.send_many("stalled", [bytes(1_000)] * 1_000)
+                await asyncio.sleep(3 * silence_s)  # the point: longer than a host may be silent
+                described = (await connection.request("destination.describe", {"name": "stalled"})).result
+                assert described["consumers"] == 1 and described["in_flight"] > 0
+
+        asyncio.run(fill_and_wait())
+        client.send(0, frames.Ping(77))
+        assert client.expect(frames.Pong) == frames.Pong(77)
+
+
 def test_a_stalled_client_that_breaks_the_protocol_is_cut_in_the_end(tmp_path: Path) -> None:
     """Its Failure waits behind what it does not read: the broker does not wait with it."""
     with (
