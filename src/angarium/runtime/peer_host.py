@@ -21,8 +21,9 @@ _RTO_MAX_MS = 44  # TCP_RTO_MAX_MS of linux/tcp.h; Python has no name for it
 _RTO_MS_RANGE = (1_000, 120_000)  # that it takes
 _IDLE_S_MAX = 32_767  # that TCP_KEEPIDLE and TCP_KEEPINTVL take
 _PROBES_MAX = 3  # unanswered
-# struct tcp_info of linux/tcp.h: tcpi_probes, tcpi_unacked, tcpi_last_ack_recv, tcpi_snd_wnd
-_INFO = struct.Struct("=3xB20xI28xI168xI")
+_REPETITIONS_MIN = 2  # what was sent a moment ago, after a pause of ours, is not yet unanswered
+# struct tcp_info of linux/tcp.h: tcpi_retransmits, tcpi_probes, tcpi_unacked, tcpi_last_ack_recv, tcpi_snd_wnd
+_INFO = struct.Struct("=2xBB20xI28xI168xI")
 
 
 def watch_over(sock: socket.socket, silence_s_max: float) -> None:
@@ -49,7 +50,7 @@ def says_gone(info: bytes, silence_s_max: float) -> bool:
     """What the kernel's figures mean."""
     if len(info) < _INFO.size:  # an older kernel: it decides by itself
         return False
-    probes, unacknowledged, silence_ms, window = _INFO.unpack(info)
+    repetitions, probes, unacknowledged, silence_ms, window = _INFO.unpack(info)
     if silence_ms < silence_s_max * 1_000:
         return False
-    return bool(unacknowledged and window) or probes >= _PROBES_MAX
+    return bool(unacknowledged and window and repetitions >= _REPETITIONS_MIN) or probes >= _PROBES_MAX

@@ -14,7 +14,7 @@ _MODULES = {
 }  # fmt: skip
 # What has a clock, or the process, beside what is wanted: there, and only that.
 _NAMES = {
-    "destination/explaining.py": {"datetime.UTC", "datetime.datetime"},  # to show a time that it is given
+    "calendar.py": {"datetime.UTC", "datetime.datetime"},  # to show a time that it is given
     "wire/layout.py": {"sys"},  # the order of bytes
 }
 _CALLS = {"open", "print", "input", "breakpoint", "__import__"}

@@ -26,10 +26,12 @@ _SETTINGS = ListenerSettings(output_bytes_low=1_000, output_bytes_high=2_000, ou
 _SILENCE_S_MAX = _SETTINGS.silence_s_max
 
 
-def _info(*, probes: int = 0, unacknowledged: int = 0, silence_s: float = 60.0, window: int = 65_536) -> bytes:
+def _info(
+    *, repetitions: int = 4, probes: int = 0, unacknowledged: int = 0, silence_s: float = 60.0, window: int = 65_536
+) -> bytes:
     """A struct tcp_info."""
     info = bytearray(232)
-    info[3] = probes
+    info[2:4] = repetitions, probes
     for offset, value in ((24, unacknowledged), (56, int(silence_s * 1_000)), (228, window)):
         struct.pack_into("=I", info, offset, value)
     return bytes(info)
@@ -136,6 +138,7 @@ class Listening:
     [
         (_info(unacknowledged=1, silence_s=14.9), False),
         (_info(unacknowledged=1, silence_s=15.0), True),
+        (_info(unacknowledged=1, repetitions=1), False),  # sent just now: it may be we who have paused
         (_info(unacknowledged=0), False),  # idle: the kernel's own probes decide
         (_info(unacknowledged=1, window=0), False),  # repeated seldom: the kernel decides
         (_info(window=0, probes=2), False),
