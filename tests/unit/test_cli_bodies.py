@@ -9,7 +9,7 @@ import pytest
 import angarium
 from angarium.admin.model import BrowsedMessage
 from angarium.cli import dead, destinations, failure, sending
-from angarium.cli.receiving import body_as_json, printed_body
+from angarium.cli.printing import body_as_json, printed_body
 from angarium.client.fields import encode_body
 
 

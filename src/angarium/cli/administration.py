@@ -7,7 +7,7 @@ import typer
 from angarium.admin.administration import Administration
 from angarium.admin.model import BrowsedMessage, Destination, NodeStatus
 from angarium.cli import destinations, failure, options, output, streams
-from angarium.cli.receiving import body_as_json, header_fields, printed_body
+from angarium.cli.printing import body_as_json, header_fields, printed_body
 from angarium.core.calendar import calendar_text
 from angarium.core.errors import Unavailable
 from angarium.core.patterns import NamePattern, is_glob

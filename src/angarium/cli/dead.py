@@ -10,7 +10,7 @@ from angarium.admin.model import BrowsedMessage
 from angarium.cli import failure, options, output, streams
 from angarium.cli.blocks import with_block
 from angarium.cli.durations import parse_seconds
-from angarium.cli.receiving import body_as_json, kind_in_words, printed_body
+from angarium.cli.printing import body_as_json, kind_in_words, printed_body
 from angarium.core.calendar import calendar_text
 from angarium.core.ids import parse_id
 

@@ -5,11 +5,10 @@ written twice is the price of a crash between the two. Prefetch never exceeds wh
 will not be written is not taken from anybody.
 """
 import asyncio
-import base64
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,9 +16,8 @@ import angarium
 from angarium.admin.administration import Administration
 from angarium.admin.places import names_of
 from angarium.admin.timed import TimedRequests, whereabouts
-from angarium.cli import failure, files, options, output, streams, waiting
+from angarium.cli import failure, files, options, output, printing, streams, waiting
 from angarium.cli.merging import Merged
-from angarium.client.fields import NON_PERSISTENT, PERSISTENT, decode_body
 from angarium.client.present import receive_present
 from angarium.core.ids import format_id
 from angarium.core.patterns import is_glob
@@ -27,10 +25,6 @@ from angarium.core.patterns import is_glob
 PREFETCH_MAX = 5_000
 TIMEOUT_S = 5.0
 SETTLED_S_MAX = 30.0
-HEADER_FIELDS = (
-    "correlation_id", "reply_to", "reply_to_kind", "type", "delivery_mode", "group", "group_sequence",
-    "deduplication_id", "last_value_key", "content",
-)  # fmt: skip
 POLL_S = 0.5  # how long one wait lasts; between two, the clock is looked at, and whether our output is still read
 
 
@@ -259,12 +253,19 @@ async def _pass_on(
                 return
         if not messages:
             continue
-        await _print(messages, wanted)
-        # Before settling: each settlement makes room for another message, which must still be wanted.
-        consumer.set_prefetch(_prefetch(wanted, watch.done + len(messages)))
-        for message in messages:
+        shown, others = _before_stream(messages, wanted)
+        if shown:
+            await _print(shown, wanted)
+        if others:
+            _give_back(others)
+        else:  # before settling: each settlement makes room for another message, which must still be wanted
+            consumer.set_prefetch(_prefetch(wanted, watch.done + len(shown)))
+        for message in shown:
             message.settle()
-        watch.advance(len(messages))
+        watch.advance(len(shown))
+        if others:
+            identity, size = format_id(others[0].id), printing.stream_bytes(others[0])
+            raise failure.Failure(f"message {identity} is a stream of {size:,} bytes; receive it with --output-dir")
         heard = time.monotonic()
 
 
@@ -274,87 +275,27 @@ def _prefetch(wanted: Wanted, done: int) -> int:
     return limit if wanted.count is None else min(limit, wanted.count - done)
 
 
+def _before_stream(
+    messages: list[angarium.Message], wanted: Wanted
+) -> tuple[list[angarium.Message], list[angarium.Message]]:
+    """What can be printed, and the others from the first one on that cannot: to print a stream without its body, and to
+    settle it, would lose it."""
+    if wanted.directory is None:
+        for index, message in enumerate(messages):
+            if printing.stream_bytes(message) is not None:
+                return messages[:index], messages[index:]
+    return messages, []
+
+
+def _give_back(messages: list[angarium.Message]) -> None:
+    """Nobody has seen them: they shall not count as delivered, nor die of having been fetched too often."""
+    for consumer in dict.fromkeys(message.delivery.consumer for message in messages):
+        consumer.give_back([message for message in messages if message.delivery.consumer is consumer])
+
+
 async def _print(messages: list[angarium.Message], wanted: Wanted) -> None:
     if wanted.directory is not None:
         await files.save_all(messages, wanted.directory, as_json=wanted.as_json)
         return
-    for message in messages:
-        if (size := _stream_bytes(message)) is not None:  # printing it without its body, and settling it, would lose it
-            text = f"message {format_id(message.id)} is a stream of {size:,} bytes; receive it with --output-dir"
-            raise failure.Failure(text)
-    bodies = [_as_json(message) if wanted.as_json else _as_text(message) for message in messages]
+    bodies = [printing.as_json(message) if wanted.as_json else printing.as_text(message) for message in messages]
     await streams.pour(b"\n".join(bodies) + b"\n")
-
-
-def _stream_bytes(message: angarium.Message) -> int | None:
-    try:
-        return message.stream_bytes
-    except angarium.Rejected:
-        return None
-
-
-def _as_text(message: angarium.Message) -> bytes:
-    try:
-        return printed_body(message.body, message.content)
-    except angarium.Rejected:  # its headers cannot be read
-        return message.body
-
-
-def _as_json(message: angarium.Message) -> bytes:
-    facts = {
-        "id": format_id(message.id),
-        "destination": message.destination,
-        "position": message.position,
-        "timestamp_ms": message.timestamp_ms,
-        "priority": message.priority,
-        "expires_ms": message.expires_ms,
-        "due_ms": message.due_ms,
-        "redelivery_count": message.redelivery_count,
-    }
-    try:
-        headers = message.delivery.headers(message.index)
-        fields = {**header_fields(headers), "properties": message.properties, **files.death(message)}
-    except angarium.Rejected as refusal:  # one that nobody can read must not keep the others from coming
-        fields = {"unreadable": str(refusal)}
-    content = None if "unreadable" in fields else message.content
-    return output.json_line(facts | fields | body_as_json(message.body, content))
-
-
-def header_fields(headers: dict[str, Any]) -> dict[str, Any]:
-    """What its sender has said with a message, by the names that the client has for it; None is what was not said."""
-    found = {name: headers.get(name) for name in HEADER_FIELDS}
-    found["delivery_mode"] = "non-persistent" if headers.get("delivery_mode") == NON_PERSISTENT else PERSISTENT
-    found["reply_to_kind"] = kind_in_words(headers.get("reply_to_kind"))
-    return found
-
-
-def kind_in_words(kind: object) -> str | None:
-    """Of a destination, which on the wire is a number; None if its sender did not say."""
-    return {1: "queue", 2: "topic"}.get(kind) if isinstance(kind, int) else None
-
-
-def _values(body: bytes, content: object) -> Any:
-    """Of a map or a stream body; None of any other, and of one that cannot be read."""
-    if content not in ("map", "stream"):
-        return None
-    try:
-        found = decode_body(body, str(content))
-    except angarium.Rejected:
-        return None
-    return dict(found) if content == "map" else list(found)
-
-
-def printed_body(body: bytes, content: object) -> bytes:
-    """The bytes as they are; the values of a map or a stream body as JSON."""
-    values = _values(body, content)
-    return body if values is None else output.json_line(values)
-
-
-def body_as_json(body: bytes, content: object = None) -> dict[str, Any]:
-    """`body` if it is text, or values of a map or a stream body, else `body_base64`: exactly one of them."""
-    if (values := _values(body, content)) is not None:
-        return {"body": values}
-    try:
-        return {"body": body.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {"body_base64": base64.b64encode(body).decode("ascii")}

@@ -5,7 +5,7 @@ within some milliseconds, while few of the messages that may be here are.
 """
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Self
 from weakref import ReferenceType, ref
@@ -244,9 +244,13 @@ class Consumer(Ready, Entering):
         """What lies ready goes back as if it had never been delivered."""
         unwanted = list(self.unread())
         self._drop_ready()
-        if unwanted and not self.is_closing:  # else all goes back with the close
+        self.give_back(unwanted)
+
+    def give_back(self, messages: Sequence[Message]) -> None:
+        """The same of messages that were handed out, and that nobody has looked at. Nothing more comes here."""
+        if messages and not self.is_closing:  # else all goes back with the close
             self.resize(0)  # it makes no room: the broker would send it here again, and count it after all
-            for message in unwanted:
+            for message in messages:
                 self.settle(message, Outcome.RETURN)
 
     def resize_soon(self, prefetch: int) -> None:

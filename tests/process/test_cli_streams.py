@@ -1,0 +1,70 @@
+"""Goal: what `receive` has not printed is nobody's loss: it goes back as if it had never been fetched.
+Method: queues that bury what was delivered too often, received from more often than that."""
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.process.cli_node import Node
+from tests.process.process_broker import free_port, until
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    node = Node(tmp_path_factory.mktemp("node") / "data", free_port())
+    yield node
+    node.stop()
+
+
+# What lay before a stream was not printed, came again each time, and died of it.
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_what_lies_before_a_stream_is_printed_and_what_lies_behind_it_was_never_delivered(
+    node: Node, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    name = "before" + "".join(options)
+    node.run("create", name, "--redeliveries-max", "2")
+    (tmp_path / "stream").write_bytes(b"a very large message")
+    node.run("send", name, "m{n}", "--count", "2")
+    node.run("send", name, "--stream", str(tmp_path / "stream"))
+    node.run("send", name, "behind")
+    for attempt in range(5):
+        done = node.run("receive", name, "--timeout", "1", *options)
+        text = done.stderr.decode()
+        assert (done.returncode, text.count("\n")) == (1, 1), text
+        assert "is a stream of 20 bytes; receive it with --output-dir" in text
+        printed = [json.loads(line)["body"] for line in done.stdout.splitlines()] if options else done.stdout.split()
+        assert printed == ([] if attempt else ["m1", "m2"] if options else [b"m1", b"m2"])
+    assert [found for found in _dead(node) if found["dead_letter"]["destination"] == name] == []
+    saved = node.run("receive", name, "--output-dir", str(tmp_path / "saved"), "--count", "1")
+    assert Path(saved.stdout.decode().strip()).read_bytes() == b"a very large message"
+    last = json.loads(node.run("receive", name, "--count", "1", "--json").stdout)
+    assert (last["body"], last["redelivery_count"]) == ("behind", 0)
+
+
+def test_of_the_dead_what_lies_before_a_stream_is_printed(node: Node, tmp_path: Path) -> None:
+    node.run("purge", "_DMQ")
+    (tmp_path / "stream").write_bytes(b"a very large message")
+    node.run("send", "dying", "first", "--ttl", "0.1")
+    node.run("send", "dying", "--stream", str(tmp_path / "stream"), "--ttl", "0.1")
+    until(lambda: len(_dead(node)) == 2, "both have expired")
+    for expected in (b"first\n", b""):
+        done = node.run("receive", "_DMQ", "--timeout", "1")
+        assert (done.returncode, done.stdout) == (1, expected), done.stderr
+    assert len(_dead(node)) == 1
+
+
+def test_tail_prints_what_lies_before_a_stream(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "stream").write_bytes(b"a very large message")
+    tail = node.start("topic", "tail", "tailed")
+    assert tail.stderr is not None
+    assert b"it has been created" in tail.stderr.readline()
+    node.run("send", "tailed", "first")
+    node.run("send", "tailed", "--stream", str(tmp_path / "stream"))
+    out, errors = tail.communicate()
+    assert (tail.returncode, out) == (1, b"first\n")
+    assert b"is a stream of 20 bytes" in errors
+
+
+def _dead(node: Node) -> list[dict[str, dict[str, str]]]:
+    return [json.loads(line) for line in node.run("dmq", "show", "--json").stdout.splitlines()]
