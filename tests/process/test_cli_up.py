@@ -135,7 +135,7 @@ def test_without_a_command_the_whole_help_is_shown() -> None:
 
 def test_a_command_that_is_mistyped_is_guessed() -> None:
     text = assert_one_sentence(run("sned", "orders"), code=2)
-    assert text.strip() == "angarium: No such command 'sned'. Did you mean 'send'? See 'angarium --help'"
+    assert text.strip() == "angarium: there is no command 'sned'. Did you mean 'send'? See 'angarium --help'"
 
 
 STARTING = """

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 import typer
 
+from angarium.cli import usage
 from angarium.core.errors import AngariumError, RemoteProtocolError
 
 EXIT_FAILED = 1
@@ -110,7 +111,7 @@ def _tell_usage(error: typer.TyperException) -> None:
     if text.lstrip().startswith("Usage:"):  # a command group without a command: its whole help
         print(text, file=sys.stderr, flush=True)
         return
-    text = text.rstrip(".")
+    text = usage.sentence_of(error)
     if context is None:
         say(text)
     elif text.endswith("?"):
