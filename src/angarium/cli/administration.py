@@ -8,6 +8,7 @@ from angarium.admin.administration import Administration
 from angarium.admin.model import BrowsedMessage, Destination, NodeStatus
 from angarium.cli import destinations, failure, options, output, streams
 from angarium.cli.printing import body_as_json, header_fields, printed_body
+from angarium.cli.usage import at_most_whole
 from angarium.core.calendar import calendar_text
 from angarium.core.errors import Unavailable
 from angarium.core.patterns import NamePattern, is_glob
@@ -118,7 +119,10 @@ def browse(
     destination: options.Destination,
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="At most so many messages.")] = 20,
+    count: Annotated[
+        int,
+        typer.Option("--count", "-n", min=1, metavar="N", help="At most so many messages.", callback=at_most_whole),
+    ] = 20,
     position: Annotated[
         int | None, typer.Option("--from", min=0, metavar="POSITION", help="Start with the message there.")
     ] = None,

@@ -15,6 +15,7 @@ import typer
 import angarium
 from angarium.admin.administration import Administration
 from angarium.cli import failure, options, output
+from angarium.cli.usage import at_most_whole
 
 CHUNK_COUNT = 20_000
 SINGLE_COUNT_MAX = 500
@@ -35,8 +36,12 @@ class Figures(msgspec.Struct, frozen=True):
 
 def bench(
     address: options.Address = [],  # noqa: B006
-    count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="Messages to send.")] = 100_000,
-    size: Annotated[int, typer.Option(min=0, metavar="BYTES", help="Of each message's body.")] = 1_024,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, metavar="N", help="Messages to send.", callback=at_most_whole)
+    ] = 100_000,
+    size: Annotated[
+        int, typer.Option(min=0, metavar="BYTES", help="Of each message's body.", callback=at_most_whole)
+    ] = 1_024,
     wait: options.Wait = 0.0,
     as_json: options.Json = False,
 ) -> None:
@@ -58,8 +63,10 @@ def bench(
 
 
 async def _measure(broker: options.Broker, queue: str, count: int, size: int) -> Figures:
-    body = bytes(size)
     async with options.connected(broker, give_up_after_s=options.CONNECT_S_MAX) as connection:
+        if size > (limit := connection.limits.body_bytes_max):
+            raise failure.Failure(f"--size: {size:,} bytes exceed the broker's body_bytes_max {limit:,}")
+        body = bytes(size)
         try:
             async with connection.session() as session:
                 in_rate = await _send(session, queue, body, count)

@@ -11,6 +11,7 @@ from angarium.cli import failure, options, output, streams
 from angarium.cli.blocks import with_block
 from angarium.cli.durations import parse_seconds
 from angarium.cli.printing import body_as_json, kind_in_words, printed_body
+from angarium.cli.usage import at_most_whole
 from angarium.core.calendar import calendar_text
 from angarium.core.ids import parse_id
 
@@ -34,7 +35,10 @@ OlderThan = Annotated[str | None, typer.Option(metavar="TIME", help="Died longer
 NewerThan = Annotated[str | None, typer.Option(metavar="TIME", help="Died less long ago; a number alone is seconds.")]
 Ids = Annotated[list[str], typer.Option("--id", metavar="ID", help="The message of this id. May be repeated.")]
 Count = Annotated[
-    int | None, typer.Option("--count", "-n", min=1, metavar="N", show_default="all", help="At most so many.")
+    int | None,
+    typer.Option(
+        "--count", "-n", min=1, metavar="N", show_default="all", help="At most so many.", callback=at_most_whole
+    ),
 ]
 
 
@@ -101,7 +105,9 @@ def show(
     wait: options.Wait = 0.0,
     *,
     which: DeadFilter,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="At most so many.")] = 20,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, metavar="N", help="At most so many.", callback=at_most_whole)
+    ] = 20,
     as_json: options.Json = False,
 ) -> None:
     """Show dead messages, without taking them."""

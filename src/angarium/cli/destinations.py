@@ -15,6 +15,7 @@ from angarium.cli import failure, options, output
 from angarium.cli.blocks import with_block
 from angarium.cli.durations import parse_seconds
 from angarium.cli.failure import EXIT_USAGE, Failure
+from angarium.cli.usage import at_most_whole
 
 
 class Confirm(Enum):
@@ -40,10 +41,16 @@ ConfirmOption = Annotated[
     ),
 ]
 MessagesMax = Annotated[
-    int | None, typer.Option(min=0, metavar="N", show_default="0", help="Messages that may wait; 0: no limit.")
+    int | None,
+    typer.Option(
+        min=0, metavar="N", show_default="0", help="Messages that may wait; 0: no limit.", callback=at_most_whole
+    ),
 ]
 BytesMax = Annotated[
-    int | None, typer.Option(min=0, metavar="BYTES", show_default="0", help="Bytes that may be stored; 0: no limit.")
+    int | None,
+    typer.Option(
+        min=0, metavar="BYTES", show_default="0", help="Bytes that may be stored; 0: no limit.", callback=at_most_whole
+    ),
 ]
 OverLimitOption = Annotated[
     OverLimit | None,
@@ -54,7 +61,10 @@ SlowSubscriberOption = Annotated[
     typer.Option(show_default="wait", help="Of a topic, past a limit: wait for it, or drop its oldest messages."),
 ]
 RedeliveriesMax = Annotated[
-    int | None, typer.Option(min=0, metavar="N", show_default="0", help="Past it a message goes to _DMQ; 0: never.")
+    int | None,
+    typer.Option(
+        min=0, metavar="N", show_default="0", help="Past it a message goes to _DMQ; 0: never.", callback=at_most_whole
+    ),
 ]
 RedeliveryDelay = Annotated[
     float | None,
@@ -66,10 +76,14 @@ Retain = Annotated[
 ]
 RetainBytes = Annotated[
     int | None,
-    typer.Option(min=0, metavar="BYTES", show_default="0", help="The same, as long as no more is stored; 0: no limit."),
+    typer.Option(
+        min=0, metavar="BYTES", show_default="0", help="The same, as long as no more is stored; 0: no limit.",
+        callback=at_most_whole,
+    ),
 ]
 RetainMessages = Annotated[
-    int | None, typer.Option(min=0, metavar="N", show_default="0", help="The same, in messages.")
+    int | None,
+    typer.Option(min=0, metavar="N", show_default="0", help="The same, in messages.", callback=at_most_whole),
 ]
 LastValue = Annotated[
     bool | None,

@@ -25,8 +25,9 @@ EXIT_TERMINATED = 143
 
 # What was typed can be right nowhere, whatever the broker holds.
 USAGE_CODES = frozenset({
-    "bad-delay", "bad-header", "bad-name", "bad-pattern", "bad-priority", "bad-property", "bad-selector", "bad-setting",
-    "bad-ttl", "reserved-name", "selector-too-long", "unknown-command", "unknown-setting",
+    "bad-argument", "bad-delay", "bad-header", "bad-name", "bad-pattern", "bad-priority", "bad-property",
+    "bad-selector", "bad-setting", "bad-ttl", "reserved-name", "selector-too-long", "unknown-command",
+    "unknown-setting",
 })  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from angarium.admin.commands import Commands
 from angarium.admin.timed import TimedRequests
 from angarium.cli import failure, options, output, streams, waiting
 from angarium.cli.admin import Node, tell_incomplete
+from angarium.cli.usage import at_most_whole
 
 _LEVELS = ("info", "warning", "error", "critical")
 LOOK_S = 0.5  # between two looks whether our output is still read
@@ -24,7 +25,9 @@ def log(
     level: Annotated[
         str, typer.Option("--level", metavar="LEVEL", help="The least severe: info, warning, error or critical.")
     ] = "info",
-    count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="The latest of each node.")] = 50,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, metavar="N", help="The latest of each node.", callback=at_most_whole)
+    ] = 50,
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
     as_json: options.Json = False,

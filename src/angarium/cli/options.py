@@ -17,6 +17,7 @@ from angarium.admin.commands import Commands
 from angarium.admin.places import replica_groups
 from angarium.admin.timed import TimedRequests
 from angarium.cli import failure
+from angarium.cli.durations import SECONDS_MAX
 from angarium.client.blocking_loop import new_loop
 from angarium.core.client.reconnect import parse_address
 from angarium.core.wire.frames import PORT_DEFAULT
@@ -211,6 +212,8 @@ async def connected(broker: Broker, *, give_up_after_s: float | None = None) -> 
 def check_seconds(option: str, seconds: float | None) -> None:
     if seconds is not None and not math.isfinite(seconds):
         raise failure.Failure(f"{option} {seconds}: use a number of seconds", failure.EXIT_USAGE)
+    if seconds is not None and seconds > SECONDS_MAX:
+        raise failure.Failure(f"{option} {seconds:g}: it can be at most {SECONDS_MAX:,} seconds", failure.EXIT_USAGE)
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -18,6 +18,7 @@ from angarium.admin.places import names_of
 from angarium.admin.timed import TimedRequests, whereabouts
 from angarium.cli import failure, files, options, output, printing, streams, waiting
 from angarium.cli.merging import Merged
+from angarium.cli.usage import at_most_whole
 from angarium.client.present import receive_present
 from angarium.core.ids import format_id
 from angarium.core.patterns import is_glob
@@ -52,7 +53,10 @@ def receive(
     wait: options.Wait = 0.0,
     count: Annotated[
         int | None,
-        typer.Option("--count", "-n", min=1, metavar="N", help="So many, or exit code 1.", show_default=False),
+        typer.Option(
+            "--count", "-n", min=1, metavar="N", help="So many, or exit code 1.", show_default=False,
+            callback=at_most_whole,
+        ),
     ] = None,
     timeout: Annotated[
         float | None,
@@ -120,7 +124,10 @@ def tail(
     wait: options.Wait = 0.0,
     regex: options.Regex = False,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, metavar="N", help="End after so many.", show_default=False)
+        int | None,
+        typer.Option(
+            "--count", "-n", min=1, metavar="N", help="End after so many.", show_default=False, callback=at_most_whole
+        ),
     ] = None,
     selector: options.Selector = None,
     as_json: options.Json = False,

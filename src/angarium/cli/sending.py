@@ -18,6 +18,7 @@ from angarium.cli.blocks import with_block
 from angarium.cli.failure import Failure
 from angarium.cli.properties import parse_properties
 from angarium.cli.sources import Source
+from angarium.cli.usage import at_most_whole
 from angarium.cli.waiting import TOLD_AFTER_S, why_silent
 from angarium.core.names import ADMINISTRATION
 
@@ -127,6 +128,7 @@ def send(
         typer.Option(
             "--count", "-n", min=1, metavar="N", show_default="1",
             help="Send so many messages; in BODY, {n} becomes the number of each, {{n}} stays {n}.",
+            callback=at_most_whole,
         ),
     ] = None,
     *,

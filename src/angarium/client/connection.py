@@ -31,6 +31,7 @@ from angarium.core.errors import AngariumError, LocalProtocolError, Rejected, Un
 
 CLOSE_TIMEOUT_S = 30.0
 RECONNECT_DEFAULT = ReconnectPolicy()
+_WHOLE_MIN, _WHOLE_MAX = -(1 << 63), (1 << 64) - 1  # a frame carries none beyond them
 
 
 def connect(
@@ -204,6 +205,8 @@ class Connection:
             msgspec.msgpack.encode((command, arguments))
         except UnicodeEncodeError as error:  # no frame could carry it, on this connection or the next
             raise Rejected("bad-argument", f"{command}: {error}") from None
+        except OverflowError:
+            raise Rejected("bad-argument", f"{command}: a whole number is {_WHOLE_MIN:,} to {_WHOLE_MAX:,}") from None
         self._request_last += 1
         number = self._request_last
         future: asyncio.Future[Answer] = self.loop.create_future()

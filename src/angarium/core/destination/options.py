@@ -30,7 +30,7 @@ def with_options(record: DestinationRecord, given: Mapping[str, Any]) -> Destina
             valid, wanted = isinstance(value, bool), "true or false"
         else:
             valid = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _NUMBER_MAX
-            wanted = "a whole number, 0 for no limit"
+            wanted = f"a whole number up to {_NUMBER_MAX:,}, 0 for no limit"
         if not valid:
             raise Rejected("bad-argument", f"{name} = {value!r}: it is {wanted}")
     if record.owner or record.name in (DEAD_MESSAGE_QUEUE, EVENT_LOG):
