@@ -100,6 +100,8 @@ def test_a_wrong_selector_is_exit_code_2_and_is_pointed_at(node: Node, command: 
         (("admin", "destination.create", "name=q", "messages_max:=18446744073709551616"), "18,446,744,073,709,551,615"),
         (("admin", "destination.create", "name=q", "messages_max=abc"), "as a whole number, not 'abc'"),
         (("config", "set", "session.sessions_max", "99999999999999999999"), WHOLE_MAX),
+        (("browse", "q", "--from", str(10 << 56)), str((10 << 56) - 1)),
+        (("browse", "q", "--from", str(1 << 80)), str((10 << 56) - 1)),
     ],
 )
 def test_what_is_too_large_is_refused_with_the_limit(node: Node, arguments: tuple[str, ...], named: str) -> None:

@@ -29,7 +29,7 @@ from angarium.core.ids import format_id, message_id
 from angarium.core.malformed import MALFORMED
 from angarium.core.patterns import NamePattern
 from angarium.core.wire.batch import Batch
-from angarium.core.wire.lanes import place_of
+from angarium.core.wire.lanes import POSITION_MAX, place_of
 from angarium.core.wire.layout import PRIORITY_DEFAULT
 
 PAGE_COUNT = 1_000  # messages in one page of `browse`
@@ -113,6 +113,8 @@ class Administration:
         """Up to `count` messages in the order in which they would be received, those that the selector is true of; with
         `position`, from the message there on. What arrives while browsing is not shown. Of a `_DMQ` in several replica
         groups, those of one after the other."""
+        if position is not None and not 0 <= position <= POSITION_MAX:
+            raise Rejected("bad-argument", f"no message can have position {position}: they are 0 to {POSITION_MAX}")
         place = 0 if position is None else place_of(position)
         for part in await names_of(self._connection, name):
             try:

@@ -10,6 +10,7 @@ It does not depend on which priorities there are: it stays right when another on
 from angarium.core.wire.frames import LANE_BITS
 from angarium.core.wire.layout import PRIORITY_DEFAULT, PRIORITY_MAX
 
+POSITION_MAX = ((PRIORITY_MAX + 1) << LANE_BITS) - 1  # of the last lane
 _OFFSET = (1 << LANE_BITS) - 1
 
 
