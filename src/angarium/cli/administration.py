@@ -209,11 +209,11 @@ def rm(
     as_json: options.Json = False,
 ) -> None:
     """Remove a queue, a topic or a durable subscription."""
-    what = f"subscription {subscription!r} of {destination!r}" if subscription else repr(destination)
+    what = repr(destination) if subscription is None else f"subscription {subscription!r} of {destination!r}"
     options.confirm(f"Remove {what}, with its messages?", yes)
 
     async def remove(administration: Administration) -> None:
-        if subscription:
+        if subscription is not None:
             await administration.remove_subscription(destination, subscription)
         else:
             await administration.remove(destination)

@@ -142,12 +142,13 @@ def show(
 
 
 def _load(file: Path | None, data: Path | None, listen: str | None, name: str | None) -> "LoadedConfig":
-    from angarium.node.config import load_with_sources, parse_address
+    from angarium.node.config import NodeSettings, load_with_sources, parse_address
 
-    if listen is not None:
-        try:
+    try:  # what was typed, apart from what stands in a file
+        if listen is not None:
             parse_address(listen)
-        except ConfigError as error:
-            raise failure.Failure(str(error), failure.EXIT_USAGE) from None
+        NodeSettings(name=name or "")
+    except ConfigError as error:
+        raise failure.Failure(str(error), failure.EXIT_USAGE) from None
     overrides = {"node.data": str(data) if data else None, "node.listen": listen, "node.name": name}
     return load_with_sources(file, overrides, os.environ)

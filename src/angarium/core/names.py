@@ -27,16 +27,22 @@ def check_name(name: str, *, what: str = "destination", reading: bool = False, s
     """Raise `Rejected` with code `bad-name` or `reserved-name` if a client may not use the name."""
     if (reading and (name == EVENT_LOG or is_dead_message_queue(name))) or (sending and name == ADMINISTRATION):
         return
+    check_form(name, what=what)
+    if name.startswith("_") and not (what == "destination" and is_temporary(name)):
+        raise Rejected("reserved-name", f"{what} name {name!r}: a leading underscore is reserved")
+
+
+def check_form(name: str, *, what: str = "destination") -> None:
+    """Raise `Rejected` with code `bad-name` if nothing can have the name, whoever made it."""
     if len(name) > NAME_CHARACTERS_MAX:
         raise Rejected("bad-name", f"{what} name of {len(name)} characters exceeds {NAME_CHARACTERS_MAX}")
     if not _NAME.fullmatch(name):
+        pattern = "; it is no pattern" if "*" in name or "?" in name else ""
         raise Rejected(
             "bad-name",
             f"{what} name {name!r}: use letters, digits, '-' and '_' in segments separated by single dots, "
-            "and no '-' at the beginning",
+            f"and no '-' at the beginning{pattern}",
         )
-    if name.startswith("_") and not (what == "destination" and is_temporary(name)):
-        raise Rejected("reserved-name", f"{what} name {name!r}: a leading underscore is reserved")
 
 
 def is_dead_message_queue(name: str) -> bool:

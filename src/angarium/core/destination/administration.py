@@ -40,7 +40,7 @@ from angarium.core.destination.selecting import selected_by
 from angarium.core.destination.tracing import traced_state
 from angarium.core.errors import Rejected
 from angarium.core.ids import format_id, group_of
-from angarium.core.names import DEAD_MESSAGE_QUEUE
+from angarium.core.names import DEAD_MESSAGE_QUEUE, check_form
 from angarium.core.storage import Put, Table, key_of
 from angarium.core.wire.frames import DestinationKind, Reply, Request
 
@@ -172,9 +172,11 @@ class Administration:
         return [destination.state.write(operations, PendingWrite(answers=[answer]), freeing=True)]
 
     def _remove_subscription(self, session: bytes, request: Request, now: float) -> list[Command]:
-        destination, name = self._named(request), text(request, "subscription")
+        name = text(request, "subscription")
+        check_form(name, what="subscription")
+        destination = self._named(request)
         subscription = destination.subscriptions.get(name)
-        if subscription is None or not name or not subscription.durable:
+        if subscription is None or not subscription.durable:
             reason = f"{destination.record.name!r} has no durable subscription {name!r}"
             raise Rejected("unknown-subscription", reason)
         if subscription.consumers:
@@ -240,6 +242,7 @@ class Administration:
         name = text(request, "name")
         destination = self._manager.find(name) or self._manager.dead_message_queue_unused(name)
         if destination is None:
+            check_form(name)
             raise Rejected("unknown-destination", f"there is no destination {name!r}")
         return destination
 

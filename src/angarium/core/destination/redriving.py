@@ -29,7 +29,7 @@ from angarium.core.destination.pending import PendingDead, PendingWrite
 from angarium.core.destination.selecting import Keep, kept, selected_by
 from angarium.core.errors import Rejected
 from angarium.core.ids import parse_id
-from angarium.core.names import DEAD_MESSAGE_QUEUE
+from angarium.core.names import DEAD_MESSAGE_QUEUE, check_form
 from angarium.core.ranges import Range, RangeSet
 from angarium.core.storage import Operation
 from angarium.core.wire.batch import Batch
@@ -48,6 +48,9 @@ def dead_filter(request: Request, *, selector_characters_max: int) -> Keep:
     """Which dead messages are meant: by `destination`, `subscription`, `reason`, `died_before_ms`, `died_after_ms`,
     `selector` and `ids`; what is left out does not matter. Raises Rejected."""
     wanted = {key: text(request, key) for key in ("destination", "subscription", "reason") if key in request.arguments}
+    for what in ("destination", "subscription"):
+        if wanted.get(what):  # a subscription of a queue, or one that is not durable, has no name
+            check_form(wanted[what], what=what)
     before_ms, after_ms = number(request, "died_before_ms", 1 << 62), number(request, "died_after_ms", 0)
     try:
         ids = {parse_id(identity) for identity in texts(request, "ids", count_max=IDS_MAX)}
@@ -113,6 +116,8 @@ class DeadMessages:
         keep = dead_filter(request, selector_characters_max=self._manager.settings.selector_characters_max)
         position, count = max(0, number(request, "position", 0)), number(request, "count", 1 << 62)
         to, leave = text(request, "to", ""), texts(request, "leave", count_max=LEAVE_MAX)
+        if to:
+            check_form(to)
         if to and to not in leave and (staying := self._hindrance(to)) is not None:
             raise Rejected(staying.code, staying.reason)
         queue = self._manager.find(DEAD_MESSAGE_QUEUE)
