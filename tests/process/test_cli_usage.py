@@ -80,7 +80,13 @@ def test_wrong_usage_is_exit_code_2(node: Node, arguments: tuple[str, ...], name
     assert named.lower() in assert_one_sentence(node.run(*arguments), code=2).lower()
 
 
-@pytest.mark.parametrize("command", [("browse", "aselected"), ("receive", "aselected"), ("dmq", "ls")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("browse", "aselected"), ("receive", "aselected"), ("dmq", "ls"), ("topic", "tail", "nothing.yet.*"),
+        ("browse", "nothing.yet.*"),
+    ],
+)  # fmt: skip
 def test_a_wrong_selector_is_exit_code_2_and_is_pointed_at(node: Node, command: tuple[str, ...]) -> None:
     node.run("create", "aselected")
     done = node.run(*command, "--selector", "a =")

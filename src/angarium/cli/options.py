@@ -92,6 +92,15 @@ def _offered(incomplete: str, names_at: Callable[[angarium.Connection], Awaitabl
     return [name for name in found if name.startswith(incomplete)][:COMPLETION_COUNT_MAX]
 
 
+def _checked_selector(text: str | None) -> str | None:
+    """Raises Rejected: where a pattern matches nothing yet, nobody else would look at it."""
+    if text:
+        from angarium.core.selector.parser import parse  # most commands have none
+
+        parse(text)
+    return text
+
+
 Address = Annotated[
     list[str],
     typer.Option(
@@ -121,7 +130,10 @@ Topic = Annotated[bool, typer.Option("--topic", help="Create a topic, not a queu
 Regex = Annotated[bool, typer.Option("--regex", help="It is a regular expression over whole names.")]
 Selector = Annotated[
     str | None,
-    typer.Option("--selector", metavar="SELECTOR", help="Only messages that it is true of: \"region = 'EU'\"."),
+    typer.Option(
+        "--selector", metavar="SELECTOR", help="Only messages that it is true of: \"region = 'EU'\".",
+        callback=_checked_selector,
+    ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
