@@ -3,6 +3,7 @@ import json
 import re
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -248,6 +249,13 @@ def test_an_address_that_stays_silent_is_passed_over(node: Node) -> None:
         mute = f"127.0.0.1:{silent.getsockname()[1]}"
         assert run("status", "-a", mute, "-a", node.address).returncode == 0
         assert f"{mute} (no greeting within" in assert_one_sentence(run("status", "-a", mute))
+
+
+def test_a_short_wait_is_short() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    began = time.monotonic()
+    assert "Connection refused" in assert_one_sentence(run("status", "-a", address, "--wait", "0.1"))
+    assert time.monotonic() - began < 2.5
 
 
 def test_the_first_address_that_answers_is_used(node: Node) -> None:

@@ -196,7 +196,7 @@ class Broker(NamedTuple):
 async def connected(broker: Broker, *, give_up_after_s: float | None = None) -> AsyncIterator[angarium.Connection]:
     """`give_up_after_s`: without a connection for so long, fail; None waits for ever. A loss is said, and its end."""
     check_seconds("--wait", broker.wait_s)
-    policy = angarium.ReconnectPolicy(give_up_after_s=give_up_after_s, is_patient=broker.wait_s > 0)
+    policy = angarium.ReconnectPolicy(give_up_after_s=give_up_after_s, tries_s_max=broker.wait_s)
     addresses, is_there = split_addresses(broker.addresses), False
     try:
         async with angarium.connect(

@@ -63,6 +63,26 @@ def test_the_impatient_try_each_address_once() -> None:
     assert str(failure_of(bench)) == "no broker answered at a:4560 (Connection refused), b:4560 (unknown host)"
 
 
+def test_no_attempt_begins_when_the_time_for_it_is_over() -> None:
+    """Once: what was to be tried for a tenth of a second was tried for three."""
+    bench = Bench("a", connect_timeout_s=3.0, policy=ReconnectPolicy(tries_s_max=0.4))
+    bench.do(events.OpenConnection())
+    for _ in range(10):
+        if bench.told_of(events.ConnectionFailed):
+            break
+        bench.do(events.Disconnected("Connection refused"))
+        bench.tick_to(bench.machine.deadline() or bench.now)
+    assert str(failure_of(bench)) == "no broker answered at a:4560 (Connection refused)"
+    assert bench.now == pytest.approx(0.4)
+
+
+def test_who_is_there_has_the_time_to_greet_that_a_short_wait_does_not_leave() -> None:
+    bench = Bench("a", connect_timeout_s=3.0, policy=ReconnectPolicy(tries_s_max=0.1))
+    bench.do(events.OpenConnection())
+    bench.tick_to(2.9)
+    assert bench.reach().machine.state is State.READY
+
+
 def test_the_impatient_come_back_like_everybody() -> None:
     bench = Bench("a", policy=ReconnectPolicy(is_patient=False)).ready()
     bench.do(events.Disconnected("cut"))

@@ -76,6 +76,7 @@ class ConnectionMachine:
         self._session_last = 0
         self._requests = Requests(self._outlet)
         self._give_up_at: float | None = None  # no connection until then: fail
+        self._tries_until = 0.0  # for the first connection no attempt begins later
         self._was_ready = False
         self._attempt_at = 0.0  # WAITING: when to connect
         self._attempt_s = 0.0  # CONNECTING, GREETING: how long the attempt may take
@@ -161,6 +162,7 @@ class ConnectionMachine:
             case events.OpenConnection():
                 self._require(event, State.NEW)
                 self._give_up_at = now + self._connect_timeout_s
+                self._tries_until = now + (self._policy.tries_s_max if self._policy.is_patient else 0.0)
                 self._connect(now)
             case events.Connected():
                 self._require(event, State.CONNECTING)
@@ -244,8 +246,10 @@ class ConnectionMachine:
             delay_s = self._route.failed(reason)
         self.state = State.WAITING
         self._attempt_at = now + delay_s
-        if not self._was_ready and not self._policy.is_patient and self._route.is_tried:
-            self._give_up_at = now
+        if not self._was_ready:
+            self._attempt_at = max(now, min(self._attempt_at, self._tries_until))
+            if self._route.is_tried and now >= self._tries_until:
+                self._give_up_at = now
 
     def _end(self, reason: str, *, abort: bool = False) -> None:
         if self.state in _LINKED:

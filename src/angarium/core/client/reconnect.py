@@ -7,6 +7,7 @@ broker that died do not come back in step. A connection that lasted `STABLE_AFTE
 A search with an end shares the time that is left among the addresses that it has not tried yet: one that accepts and
 stays silent does not keep us from the next.
 """
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -38,6 +39,7 @@ class ReconnectPolicy:
     give_up_after_s: float | None = None  # without a connection for so long, fail for good; None: never
     # Until the first connection, try again what failed. False: each address once, for a person who mistyped it.
     is_patient: bool = True
+    tries_s_max: float = math.inf  # until the first connection no attempt begins later than that
 
 
 class Address(NamedTuple):
