@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.process.cli_node import Node, assert_one_sentence
+from tests.process.cli_node import Node, assert_one_sentence, run
 from tests.process.process_broker import free_port
 
 WHOLE_MAX = "4,611,686,018,427,387,904"
@@ -74,6 +74,15 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         (("dmq", "show", "--from", "bad name"), "bad name"),
         (("dmq", "discard", "--subscription", "bad name"), "bad name"),
         (("up", "--name", "bad name"), "bad name"),
+        (("ls", "--address", ""), "--address, or ANGARIUM_ADDRESS, is empty"),
+        (("ls", "--address", ","), "--address, or ANGARIUM_ADDRESS, is empty"),
+        (("ls", "--address", "::1"), "in brackets, [::1]:4560"),
+        (("send", "q", "--file", ""), "--file is empty"),
+        (("send", "q", "--stream", ""), "--stream is empty"),
+        (("receive", "q", "--output-dir", ""), "--output-dir is empty"),
+        (("up", "--data", ""), "--data is empty"),
+        (("up", "--config", ""), "--config is empty"),
+        (("config", "check", ""), "FILE is empty"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(node: Node, arguments: tuple[str, ...], named: str) -> None:
@@ -126,6 +135,12 @@ def test_a_wrong_selector_is_exit_code_2_and_is_pointed_at(node: Node, command: 
 def test_what_is_too_large_is_refused_with_the_limit(node: Node, arguments: tuple[str, ...], named: str) -> None:
     """Once: `unexpected OverflowError`."""
     assert named in assert_one_sentence(node.run(*arguments), code=2)
+
+
+@pytest.mark.parametrize("address", ["", " ", ","])
+def test_a_variable_that_was_never_set_is_not_this_machine(address: str) -> None:
+    text = assert_one_sentence(run("send", "q", "m", ANGARIUM_ADDRESS=address), code=2)
+    assert text == "angarium: --address, or ANGARIUM_ADDRESS, is empty: write angarium://HOST:PORT\n"
 
 
 def test_bodies_of_a_benchmark_are_no_longer_than_the_broker_takes(node: Node) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from angarium.cli import failure, options, output
+from angarium.cli.usage import given_path
 from angarium.core.errors import ConfigError
 from angarium.core.wire.frames import PORT_DEFAULT
 
@@ -20,14 +21,23 @@ if TYPE_CHECKING:
 
 # What this user may not read is said where it is read: Typer would call it wrong usage, which it is not.
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings as TOML.", readable=False)
+    Path | None,
+    typer.Option(
+        "--config", "-c", metavar="FILE", help="Settings as TOML.", readable=False, path_type=str, callback=given_path
+    ),
 ]
 ConfigArgument = Annotated[
-    Path | None, typer.Argument(metavar="FILE", help="Settings as TOML, as --config.", readable=False)
+    Path | None,
+    typer.Argument(
+        metavar="FILE", help="Settings as TOML, as --config.", readable=False, path_type=str, callback=given_path
+    ),
 ]
 Data = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", help="Directory of the store.", show_default="var", readable=False),
+    typer.Option(
+        "--data", metavar="DIR", help="Directory of the store.", show_default="var", readable=False, path_type=str,
+        callback=given_path,
+    ),
 ]
 Listen = Annotated[
     str | None,

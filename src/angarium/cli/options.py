@@ -22,6 +22,7 @@ from angarium.client.blocking_loop import new_loop
 from angarium.core.client.reconnect import parse_address
 from angarium.core.wire.frames import PORT_DEFAULT
 
+VARIABLE = "ANGARIUM_ADDRESS"
 ADDRESS_DEFAULT = f"angarium://localhost:{PORT_DEFAULT}"
 CONNECT_S_MAX = 3.0  # for all addresses together; one that refuses is not asked again without --wait
 COMPLETION_S_MAX = 1.0  # the shell waits for us at every press of the tab key
@@ -81,7 +82,7 @@ def _complete(incomplete: str, kind: str) -> list[str]:
 
 def _offered(incomplete: str, names_at: Callable[[angarium.Connection], Awaitable[list[str]]]) -> list[str]:
     async def names() -> list[str]:
-        addresses = split_addresses([os.environ.get("ANGARIUM_ADDRESS", ADDRESS_DEFAULT)])
+        addresses = split_addresses([os.environ.get(VARIABLE, ADDRESS_DEFAULT)])
         async with angarium.connect(addresses, connect_timeout_s=COMPLETION_S_MAX) as connection:
             return await names_at(connection)
 
@@ -106,7 +107,7 @@ Address = Annotated[
     typer.Option(
         "--address",
         "-a",
-        envvar="ANGARIUM_ADDRESS",
+        envvar=VARIABLE,
         metavar="ADDRESS",
         help="Where the broker is: angarium://HOST:PORT. Repeat it, or separate by commas, for several.",
         show_default=ADDRESS_DEFAULT,
@@ -144,7 +145,11 @@ Result = TypeVar("Result")
 
 def split_addresses(given: list[str]) -> list[str]:
     """Repeated and comma-separated addresses as one list; an environment variable may hold spaces as well."""
-    found = [part for text in given for part in text.replace(",", " ").split()]
+    parts = [text.replace(",", " ").split() for text in given]
+    if not all(parts) or (not parts and VARIABLE in os.environ):  # one that was meant, and not set
+        text = f"--address, or {VARIABLE}, is empty: write angarium://HOST:PORT"
+        raise failure.Failure(text, failure.EXIT_USAGE)
+    found = [text for each in parts for text in each]
     for text in found:
         try:
             parse_address(text)

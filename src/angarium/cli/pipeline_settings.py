@@ -34,7 +34,7 @@ class PipelineSettings:
         self._values |= {key: value for key, value in given.items() if value not in (None, [])}
         if (endless := next((key for key, value in self._values.items() if value == math.inf), None)) is not None:
             raise Failure(f"--{endless} is endless: give a number, or leave it out", EXIT_USAGE)
-        self._address = told.get("address", "")
+        self._addresses = [told["address"]] if "address" in told else []
         spark = _of_spark(config, told.get("spark", {}))
         self.master = spark.pop("master", "")
         self.spark = spark
@@ -64,7 +64,7 @@ class PipelineSettings:
         return self._values[key]
 
     def addresses(self, given: list[str]) -> tuple[str, ...]:
-        return tuple(options.split_addresses(given or [self._address]))
+        return tuple(options.split_addresses(given or self._addresses))
 
 
 def _of_spark(path: Path | None, table: Mapping[str, Any]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from angarium.admin.places import names_of
 from angarium.admin.timed import TimedRequests, whereabouts
 from angarium.cli import failure, files, options, output, printing, streams, waiting
 from angarium.cli.merging import Merged
-from angarium.cli.usage import at_most_whole
+from angarium.cli.usage import at_most_whole, given_path
 from angarium.client.present import receive_present
 from angarium.core.ids import format_id
 from angarium.core.patterns import is_glob
@@ -84,7 +84,10 @@ def receive(
     ] = False,
     output_dir: Annotated[
         Path | None,
-        typer.Option("--output-dir", metavar="DIR", help="Write each body to a file there (it is made); print names."),
+        typer.Option(
+            "--output-dir", metavar="DIR", help="Write each body to a file there (it is made); print names.",
+            path_type=str, callback=given_path,
+        ),
     ] = None,
     as_json: options.Json = False,
 ) -> int:

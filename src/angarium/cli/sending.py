@@ -18,7 +18,7 @@ from angarium.cli.blocks import with_block
 from angarium.cli.failure import Failure
 from angarium.cli.properties import parse_properties
 from angarium.cli.sources import Source
-from angarium.cli.usage import at_most_whole
+from angarium.cli.usage import at_most_whole, given_path
 from angarium.cli.waiting import TOLD_AFTER_S, why_silent
 from angarium.core.names import ADMINISTRATION
 
@@ -118,9 +118,18 @@ def send(
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="Give up after so long without a confirm.")
     ] = CONFIRM_S_MAX,
-    file: Annotated[Path | None, typer.Option("--file", "-f", metavar="PATH", help="One message; - is stdin.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file", "-f", metavar="PATH", help="One message; - is stdin.", path_type=str, callback=given_path
+        ),
+    ] = None,
     stream: Annotated[
-        Path | None, typer.Option("--stream", metavar="PATH", help="One message of any length; - is stdin.")
+        Path | None,
+        typer.Option(
+            "--stream", metavar="PATH", help="One message of any length; - is stdin.", path_type=str,
+            callback=given_path,
+        ),
     ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Send each line of stdin, or of --file.")] = False,
     count: Annotated[

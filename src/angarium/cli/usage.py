@@ -1,5 +1,6 @@
 """What is wrong with what was typed, in our words: Typer has its own, and those of the library that reads values."""
 import re
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -21,6 +22,13 @@ def at_most_whole(value: int | None) -> int | None:
     return value
 
 
+def given_path(text: str | None) -> Path | None:
+    """The callback of options that are paths, with `path_type=str`: an empty one would be where we are."""
+    if text == "":
+        raise typer.BadParameter("is empty: name a file or a directory")
+    return None if text is None else Path(text)
+
+
 def sentence_of(error: typer.TyperException) -> str:
     """Without a full stop."""
     if isinstance(error, typer.BadParameter) and (wrong := _wrong_value(error)):
@@ -40,7 +48,7 @@ def _name(error: typer.BadParameter) -> str:
         return ""
     if parameter.param_type_name == "option":
         return str(max(parameter.opts, key=len))
-    return str(parameter.human_readable_name)
+    return str(parameter.metavar or parameter.name.upper())
 
 
 def _wrong_value(error: typer.BadParameter) -> str:

@@ -61,7 +61,10 @@ def parse_address(text: str) -> Address:
         host, _, port = rest.partition(":")
         bad = "/" in rest or "@" in rest
     if bad or not host or (port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
-        raise LocalProtocolError(f"address {text!r} is not understood: write angarium://host:port, host:port or host")
+        remedy = "write angarium://host:port, host:port or host"
+        if rest.count(":") > 1:
+            remedy = "write an IPv6 address in brackets, [::1]:4560 or [::1]"
+        raise LocalProtocolError(f"address {text!r} is not understood: {remedy}")
     return Address(host, int(port) if port else PORT_DEFAULT)
 
 
