@@ -92,6 +92,16 @@ def test_a_file_too_long_is_refused_before_it_is_read(node: Node, tmp_path: Path
     assert "more than 4,194,304 bytes" in text
 
 
+@pytest.mark.parametrize("options", ["--file -", "--lines", "--stream -"])
+def test_an_input_that_is_closed_is_not_an_empty_one(node: Node, options: str) -> None:
+    command = shlex.join([*COMMAND, "send", "unsaid", "--address", node.address, *options.split()])
+    done = subprocess.run(
+        ["bash", "-c", f"{command} <&-"], capture_output=True, env=environment(), timeout=WAIT_S
+    )
+    assert assert_one_sentence(done) == "angarium: standard input: it is closed\n"
+    assert node.run("receive", "unsaid", "--count", "1", "--timeout", "0").stdout == b""
+
+
 def test_nothing_is_taken_for_an_output_that_is_closed(node: Node) -> None:
     node.run("send", "kept", "here")
     command = shlex.join([*COMMAND, "receive", "kept", "--count", "1", "--address", node.address])

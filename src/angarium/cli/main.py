@@ -22,12 +22,13 @@ def main() -> None:
 
 def _open_standard_streams() -> None:
     """A shell may start us with `<&-` or `>&-`; the next file or socket must not get the number of a standard stream.
-    Writing to an output that was closed fails, so that no message is taken for nobody."""
+    Writing to an output that was closed fails, so that no message is taken for nobody; so does reading from an input
+    that was, which is not an empty one."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_WRONLY if descriptor == 2 else os.O_RDONLY)
+            os.open(os.devnull, os.O_RDONLY if descriptor == 1 else os.O_WRONLY)
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
     if sys.stdout is None:

@@ -4,6 +4,7 @@ A command that waits for its standard input, or for whoever reads its output, mu
 heartbeats. A thread would do that, but one that is stuck in a read or write keeps Ctrl-C from ending the process.
 """
 import asyncio
+import errno
 import os
 import select
 import stat
@@ -11,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 
 from angarium.cli.failure import Failure, OutputClosed
 
-STDOUT = 1
+STDIN, STDOUT = 0, 1
 CHUNK_BYTES = 4 << 20  # read at a time
 LINE_BYTES_MAX = 64 << 20  # a longer line is no line; the broker's own limit is usually lower
 PIPE_BYTES = select.PIPE_BUF  # a pipe that is ready takes so much without blocking
@@ -76,13 +77,23 @@ async def _read_available(descriptor: int) -> bytes:
     """Wait for data, then take what is there, up to a chunk; empty at the end."""
     loop = asyncio.get_running_loop()
     await _ready(descriptor, loop.add_reader, loop.remove_reader)
-    data = os.read(descriptor, CHUNK_BYTES)
+    data = _read(descriptor, CHUNK_BYTES)
     parts, size = [data], len(data)
     while data and size < CHUNK_BYTES and select.select([descriptor], [], [], 0)[0]:
-        data = os.read(descriptor, CHUNK_BYTES - size)
+        data = _read(descriptor, CHUNK_BYTES - size)
         parts.append(data)
         size += len(data)
     return b"".join(parts)
+
+
+def _read(descriptor: int, bytes_max: int) -> bytes:
+    try:
+        return os.read(descriptor, bytes_max)
+    except OSError as error:
+        if descriptor != STDIN:
+            raise
+        reason = "it is closed" if error.errno == errno.EBADF else error.strerror
+        raise Failure(f"standard input: {reason}") from None
 
 
 async def _ready(
