@@ -122,6 +122,31 @@ def test_a_pipe_is_not_told_how_far_anything_is(node: Node) -> None:
             command.kill()
 
 
+@pytest.mark.parametrize("options", [("--lines",), ("--stream", "-")])
+def test_who_types_what_is_sent_sees_nothing_else(node: Node, options: tuple[str, ...]) -> None:
+    terminal, inner = pty.openpty()
+    command = subprocess.Popen(
+        [*COMMAND, "send", "typed", *options], stdin=inner, stdout=subprocess.PIPE, stderr=inner,
+        env=environment(ANGARIUM_ADDRESS=node.address, TERM="xterm"),
+    )  # fmt: skip
+    os.close(inner)
+    os.set_blocking(terminal, False)
+    seen, began = b"", time.monotonic()
+    try:
+        while time.monotonic() < began + 3 * PROGRESS_AFTER_S or seen.count(b"typed line") < 5:
+            os.write(terminal, b"typed line\n")
+            node.run("status")
+            with contextlib.suppress(BlockingIOError):
+                seen += os.read(terminal, 1 << 16)
+            assert time.monotonic() < began + WAIT_S
+        assert b"sending to" not in seen
+        os.write(terminal, b"\x04")  # the end of what is typed
+        assert command.wait(WAIT_S) == 0
+    finally:
+        command.kill()
+        os.close(terminal)
+
+
 def test_a_pipe_is_told_nothing_but_the_end(node: Node, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(PIECE * 100)
     done = node.run("send", "piped", "--stream", str(tmp_path / "file"))

@@ -41,7 +41,7 @@ def send_file(broker: options.Broker, sent: Sent) -> int:
         if stat.S_ISDIR(found.st_mode):
             raise Failure(f"{sent.path}: is a directory")
         total = found.st_size if stat.S_ISREG(found.st_mode) else None
-        with output.Watch(f"sending to {sent.name}", total, of_bytes=True) as watch:
+        with output.Watch(f"sending to {sent.name}", total, of_bytes=True, reads_input=not descriptor) as watch:
             outgoing = _Outgoing(sent, descriptor, watch)
             try:
                 return options.run(lambda: outgoing.send(broker))

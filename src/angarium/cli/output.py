@@ -107,13 +107,14 @@ def steps() -> Iterator[Callable[[str], None]]:
 class Watch:
     """Progress of one piece of work, for a person; silent in a pipe and for what is done at once."""
 
-    def __init__(self, label: str, total: int | None, *, of_bytes: bool = False) -> None:
+    def __init__(self, label: str, total: int | None, *, of_bytes: bool = False, reads_input: bool = False) -> None:
+        """`reads_input`: what a person may be typing, in the place where progress would be shown."""
         self._label = label
         self._total = total
         self._of_bytes = of_bytes
         self._started = time.monotonic()
         self._progress: Progress | None = None
-        self._enabled = sys.stderr.isatty()
+        self._enabled = sys.stderr.isatty() and not (reads_input and sys.stdin.isatty())
         self.done = 0
 
     def advance(self, count: int) -> None:

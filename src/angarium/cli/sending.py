@@ -189,7 +189,7 @@ def _tell(as_json: bool, facts: dict[str, Any], what: str) -> None:
 
 def _send_all(broker: options.Broker, sent: "_Sent", source: Source) -> int:
     """How many were confirmed: all of them, or `Failure` says how many."""
-    with output.Watch(f"sending to {sent.name}", source.total) as watch:
+    with output.Watch(f"sending to {sent.name}", source.total, reads_input=source.reads_input) as watch:
         try:
             options.run(lambda: sent.send(broker, source, watch))
         except (KeyboardInterrupt, failure.Terminated):

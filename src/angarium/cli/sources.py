@@ -36,6 +36,11 @@ class Source:
             raise Failure("--count repeats one body and cannot be combined with --lines", failure.EXIT_USAGE)
 
     @property
+    def reads_input(self) -> bool:
+        """Standard input, and no file."""
+        return str(self.file) == "-" or (self.lines and self.file is None)
+
+    @property
     def total(self) -> int | None:
         return None if self.lines else self.count or 1
 
