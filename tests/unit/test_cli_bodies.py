@@ -2,6 +2,7 @@
 import inspect
 import json
 import re
+import sys
 from typing import get_args
 
 import pytest
@@ -38,7 +39,10 @@ def test_the_kind_of_a_reply_to_is_shown_in_words() -> None:
     assert json.loads(dead.as_json_line(message))["headers"] == {"reply_to": "answers", "reply_to_kind": "topic"}
 
 
-def test_an_error_keeps_the_lines_that_point_at_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_keeps_the_lines_that_point_at_its_place(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     failure.say("selector, column 9: ends\n  too soon\n    region =\n            ^")
     assert capsys.readouterr().err == "angarium: selector, column 9: ends too soon\n    region =\n            ^\n"
 

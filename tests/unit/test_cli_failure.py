@@ -3,6 +3,7 @@ wrong usage."""
 import asyncio
 import os
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,6 +38,19 @@ def test_what_fails_for_another_reason_is_said(capsys: pytest.CaptureFixture[str
         failure.run(command)
     assert ended.value.code == failure.EXIT_FAILED
     assert "unexpected RuntimeError: broken" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_only_a_person_is_shown_where_the_mistake_of_a_selector_is(
+    is_watched: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_watched)
+    with pytest.raises(SystemExit) as ended:
+        failure.run(lambda: app(["receive", "q", "--selector", "a = = 1"], standalone_mode=False))
+    assert ended.value.code == failure.EXIT_USAGE
+    told, *shown = capsys.readouterr().err.splitlines()
+    assert told.startswith("angarium: selector, column 5: ")
+    assert shown == (["    a = = 1", "        ^"] if is_watched else [])
 
 
 def test_a_command_hears_sigterm_as_long_as_it_works() -> None:

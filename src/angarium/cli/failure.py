@@ -90,9 +90,11 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def say(text: str) -> None:
-    """One sentence to the user, on one line of standard error. Lines that are indented follow as they are: they show
-    where something is."""
+    """One sentence to the user, on one line of standard error. Lines that are indented follow as they are: several
+    mistakes, or, for a person only, what was typed and a mark below it."""
     sentence, *rest = re.split(r"\n(?=    )", text)
+    if rest and rest[-1].strip() == "^" and not sys.stderr.isatty():
+        rest = rest[:-2]
     shown = ["angarium: " + " ".join(sentence.split()), *(line.rstrip() for line in rest)]
     print("\n".join(shown), file=sys.stderr, flush=True)
 
