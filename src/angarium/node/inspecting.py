@@ -13,7 +13,9 @@ from pathlib import Path
 
 from angarium.core.errors import Unavailable, refuse
 from angarium.node.config import NodeConfig, NodeSettings
+from angarium.node.limits import fit, fit_in_cluster, raise_descriptors_max
 from angarium.node.places import check_free, foreign_files
+from angarium.store.journal import group_bytes_max_of
 from angarium.store.settings import segment_bytes_for
 
 _LMDB_MAGIC, _LMDB_MAGIC_AT = b"\xde\xc0\xef\xbe", 16
@@ -32,6 +34,8 @@ def inspect(config: NodeConfig) -> Inspected:
     data = Path(config.node.data)
     store = data / "node" if config.cluster.name else data
     mistakes += data_mistakes(config)
+    if not mistakes:
+        found.warnings += _lowered(config, data)
     if data.is_dir():
         if not mistakes and (holder := _holder(store)):
             found.warnings.append(f"{data} is in use by process {holder} now: a second node there would be refused")
@@ -122,11 +126,29 @@ def _not_to_be_made(data: Path) -> list[str]:
     return []
 
 
-def _no_room(config: NodeConfig, data: Path) -> list[str]:
-    """For the journal, which is made first."""
+def _lowered(config: NodeConfig, data: Path) -> list[str]:
+    """Limits that a start would lower, as `node.limits` tells them."""
+    descriptors_max = raise_descriptors_max(config.session.connections_max)
+    if config.cluster.name:
+        fitted = fit_in_cluster(config.session, config.destination, descriptors_max=descriptors_max)
+        return fitted.lowered if config.cluster.client_manager else []
+    # They keep their size, and one that was cut gets it back.
+    made = [path.stat().st_size for path in data.glob("journal-*.seg")]
+    segment_bytes = max(made) if made else config.store.segment_bytes or segment_bytes_for(_free_bytes(data))
+    group_bytes_max = group_bytes_max_of(segment_bytes)
+    fitted = fit(config.session, config.destination, group_bytes_max=group_bytes_max, descriptors_max=descriptors_max)
+    return fitted.lowered
+
+
+def _free_bytes(data: Path) -> int:
     above = next(path for path in (data, *data.parents) if path.exists())
     told = os.statvfs(above)
-    free_bytes = told.f_bavail * told.f_frsize
+    return told.f_bavail * told.f_frsize
+
+
+def _no_room(config: NodeConfig, data: Path) -> list[str]:
+    """For the journal, which is made first."""
+    free_bytes = _free_bytes(data)
     needed_bytes = 2 * (config.store.segment_bytes or segment_bytes_for(free_bytes))
     if free_bytes >= needed_bytes:
         return []

@@ -48,6 +48,14 @@ def fit(
     return Fitted(limits, replace(destination, write_bytes_max=write_bytes_max), lowered)
 
 
+def fit_in_cluster(session: SessionSettings, destination: DestinationSettings, *, descriptors_max: int) -> Fitted:
+    """Of a client manager, which has no journal: that a frame leaves room for its envelope is always so, and nothing to
+    tell of."""
+    fitted = fit(session, destination, group_bytes_max=session.frame_bytes_max, descriptors_max=descriptors_max)
+    told = [text for text in fitted.lowered if text.startswith("session.connections_max")]
+    return Fitted(fitted.session, destination, told)
+
+
 def raise_descriptors_max(connections_max: int) -> int:
     """Ask the system for as many descriptors as the connections need; returns how many this process may have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

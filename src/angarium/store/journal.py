@@ -135,8 +135,13 @@ def _write_zeros(fd: int, offset: int, end: int, disk: DiskCalls) -> None:
     disk.fsync(fd)
 
 
-def _ordinary_bytes(segment: Segment) -> int:
-    return segment.size_bytes - paged(segment.size_bytes // RESERVE_SHARE) - PAGE_BYTES
+def _ordinary_bytes(segment_bytes: int) -> int:
+    return segment_bytes - paged(segment_bytes // RESERVE_SHARE) - PAGE_BYTES
+
+
+def group_bytes_max_of(segment_bytes: int) -> int:
+    """What a journal with segments of that size takes at once."""
+    return _ordinary_bytes(segment_bytes) - 2 * HEAD_BYTES
 
 
 class Journal:
@@ -150,8 +155,8 @@ class Journal:
         self._is_cached = False  # pages of the active segment may be in the way of `start`
         self._pause_groups = 0  # little ones for which the kernel is not asked
         self._seal_page = mmap.mmap(-1, PAGE_BYTES)  # aligned, as direct I/O wants it
-        self._ordinary_bytes = [_ordinary_bytes(segment) for segment in segments.files]  # without the reserve
-        self.group_bytes_max = min(self._ordinary_bytes) - 2 * HEAD_BYTES
+        self._ordinary_bytes = [_ordinary_bytes(segment.size_bytes) for segment in segments.files]  # without reserve
+        self.group_bytes_max = min(group_bytes_max_of(segment.size_bytes) for segment in segments.files)
         self._disk = disk
         self._life = secrets.randbits(64)
         self._active = 0

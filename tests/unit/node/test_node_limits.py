@@ -1,11 +1,16 @@
 """Goal: a node promises no more than its journal and its system can bear, and says what it had to lower."""
 import resource
+from pathlib import Path
 
 import pytest
 
 from angarium.core.destination.events import DestinationSettings
 from angarium.core.session.events import SessionSettings
+from angarium.node.config import NodeConfig, NodeSettings
+from angarium.node.inspecting import inspect
 from angarium.node.limits import fit, raise_descriptors_max
+from angarium.store.durable import DurableStore
+from angarium.store.settings import StoreSettings
 
 _ASKED = SessionSettings(frame_bytes_max=8 << 20, body_bytes_max=4 << 20, connections_max=100)
 _WRITES = DestinationSettings(write_bytes_max=8 << 20)
@@ -30,6 +35,24 @@ def test_what_does_not_fit_is_lowered_and_told(group_bytes_max: int, descriptors
     told = "\n".join(fit(_ASKED, _WRITES, group_bytes_max=group_bytes_max, descriptors_max=descriptors_max).lowered)
     for part in parts:
         assert part in told
+
+
+def test_a_check_tells_of_what_a_start_would_lower(tmp_path: Path) -> None:
+    node = NodeSettings(data=str(tmp_path / "new"), listen="127.0.0.1:0")
+    session = SessionSettings(frame_bytes_max=8 << 20, body_bytes_max=5 << 20, connections_max=100)
+    [told] = inspect(NodeConfig(node=node, session=session)).warnings
+    assert told.startswith("session.body_bytes_max 5,242,880 is 4,194,304 here: half of frame_bytes_max")
+    small = StoreSettings(segment_bytes=4 << 20)
+    told = "\n".join(inspect(NodeConfig(node=node, session=_ASKED, store=small)).warnings)
+    assert "session.frame_bytes_max 8,388,608 is" in told and "raise store.segment_bytes" in told
+    assert inspect(NodeConfig(node=node, session=_ASKED)).warnings == []
+
+
+def test_a_check_knows_the_journal_that_is_there(tmp_path: Path) -> None:
+    node = NodeSettings(data=str(tmp_path), listen="127.0.0.1:0")
+    DurableStore.open(tmp_path, StoreSettings(segment_bytes=4 << 20)).close()
+    told = "\n".join(inspect(NodeConfig(node=node, session=_ASKED)).warnings)
+    assert "session.frame_bytes_max 8,388,608 is" in told and "raise store.segment_bytes" in told
 
 
 def test_the_soft_limit_is_raised_as_far_as_needed_and_allowed() -> None:

@@ -31,7 +31,7 @@ from angarium.node.cluster.services import OnChannel
 from angarium.node.config import NodeConfig
 from angarium.node.holding import Holding
 from angarium.node.identity import Identity
-from angarium.node.limits import fit, raise_descriptors_max
+from angarium.node.limits import fit_in_cluster, raise_descriptors_max
 
 _log = logging.getLogger("angarium")
 _ENVELOPE = bytes([OnChannel.ENVELOPE])
@@ -312,12 +312,7 @@ class FrontEnd:
 
 def _fitted(config: NodeConfig) -> cm.SessionSettings:
     descriptors_max = raise_descriptors_max(config.session.connections_max)
-    fitted = fit(
-        config.session, config.destination,
-        group_bytes_max=config.session.frame_bytes_max, descriptors_max=descriptors_max,
-    )  # fmt: skip
+    fitted = fit_in_cluster(config.session, config.destination, descriptors_max=descriptors_max)
     for text in fitted.lowered:
-        # That a frame leaves room for its envelope is always so, and nothing to warn of.
-        if text.startswith("session.connections_max"):
-            _log.warning("limit-lowered: %s", text)
+        _log.warning("limit-lowered: %s", text)
     return fitted.session
