@@ -32,6 +32,7 @@ import angarium
 from angarium.admin.administration import Administration
 from angarium.cli.failure import Failure
 from angarium.cli.local_cluster import LocalCluster, LocalNode
+from angarium.cli.output import PIPE_COLUMNS
 from benchmarks import demo_pipeline
 from benchmarks.demo_cluster import ClusterWatch
 from benchmarks.demo_pipeline import Pipelines
@@ -97,12 +98,18 @@ def _name(member: Producer | Consumer) -> str:
     return member.destination if isinstance(member.destination, str) else member.destination.name
 
 
+def console_here() -> Console:
+    """Where a program reads, lines are never wrapped."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=PIPE_COLUMNS)
+
+
 class Show:
     """A live table for a person, a line a second for a log."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._console = Console(highlight=False)
+        self._console = console_here()
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
         self._started = time.monotonic()
         self._counts: dict[str, int] = {}
@@ -287,7 +294,7 @@ def demo(
     plant: Annotated[Plant, typer.Option(help="Falsify the consumers' books: the proof has to fail.")] = Plant.NONE,
     pipeline: Annotated[bool, typer.Option(help="End with Spark: archive and audit.")] = True,
 ) -> None:
-    console = Console(highlight=False)
+    console = console_here()
     directory = Path(tempfile.mkdtemp(prefix="angarium-demo-"))
     stage, left_over, reasons = _stage(directory / "cluster", seconds), list[str](), list[str]()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # on the way out the nodes are ended

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from benchmarks.demo import console_here
 from tests.process.cli_node import environment
 
 DEMO_S_MAX = 100.0  # `make demo` takes less than a minute on an idle machine
@@ -15,6 +16,12 @@ def _demo(*options: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "benchmarks.demo", "--seconds", "3", "--no-pipeline", *options],
         capture_output=True, text=True, env=environment(), timeout=DEMO_S_MAX,
     )  # fmt: skip
+
+
+def test_lines_are_not_folded_where_a_program_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    line = " ".join(["angarium://127.0.0.1:4600"] * 10)
+    console_here().print(line)
+    assert capsys.readouterr().out == f"{line}\n"
 
 
 def test_the_broker_is_killed_and_nothing_is_lost() -> None:
