@@ -83,6 +83,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         (("up", "--data", ""), "--data is empty"),
         (("up", "--config", ""), "--config is empty"),
         (("config", "check", ""), "FILE is empty"),
+        (("send", "q", "m", "--ttl", "0"), "--ttl 0: it has to be above 0"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(node: Node, arguments: tuple[str, ...], named: str) -> None:

@@ -18,7 +18,7 @@ from angarium.cli.blocks import with_block
 from angarium.cli.failure import Failure
 from angarium.cli.properties import parse_properties
 from angarium.cli.sources import Source
-from angarium.cli.usage import at_most_whole, given_path
+from angarium.cli.usage import above_zero, at_most_whole, given_path
 from angarium.cli.waiting import TOLD_AFTER_S, why_silent
 from angarium.core.names import ADMINISTRATION
 
@@ -41,7 +41,9 @@ def fields_of(
         list[str], typer.Option("--property", "-p", metavar="KEY=VALUE", help="May be repeated. KEY:=JSON is exact.")
     ] = [],  # noqa: B006
     priority: Annotated[int, typer.Option(min=0, max=9, metavar="0-9", help="9 is the highest.")] = 4,
-    ttl: Annotated[float | None, typer.Option(metavar="SECONDS", min=0, help="Expires after so long.")] = None,
+    ttl: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Expires after so long.  [x>0]", callback=above_zero)
+    ] = None,
     delay: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0, help="Is not delivered before so long after now.")
     ] = None,

@@ -22,6 +22,13 @@ def at_most_whole(value: int | None) -> int | None:
     return value
 
 
+def above_zero(seconds: float | None) -> float | None:
+    """The callback of a time that cannot be none."""
+    if seconds is not None and seconds <= 0:
+        raise typer.BadParameter(f"{seconds:g}: it has to be above 0")
+    return seconds
+
+
 def given_path(text: str | None) -> Path | None:
     """The callback of options that are paths, with `path_type=str`: an empty one would be where we are."""
     if text == "":

@@ -10,6 +10,7 @@ from angarium.cli.commands import app
     [
         ("send q m --priority 10", "--priority 10: it can be at most 9"),
         ("send q m --delay -1", "--delay -1: it has to be at least 0"),
+        ("send q m --ttl -1", "--ttl -1: it has to be above 0"),
         ("receive q --timeout soon", "--timeout 'soon': use a number"),
         ("receive q --count 2.5", "--count '2.5': use a whole number"),
         ("create q --confirm foo", "--confirm 'foo': use one of disk, memory"),
@@ -27,3 +28,9 @@ def test_a_mistake_is_told_in_plain_words(typed: str, told: str, capsys: pytest.
         failure.run(lambda: app(typed.split(), prog_name="angarium", standalone_mode=False))
     assert ended.value.code == failure.EXIT_USAGE
     assert capsys.readouterr().err.removeprefix("angarium: ").partition("; see ")[0].strip() == told
+
+
+def test_help_says_that_a_time_to_live_is_above_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    app(["send", "--help"], prog_name="angarium", standalone_mode=False)
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "--ttl" in line]
+    assert "Expires after so long.  [x>0]" in line
