@@ -151,18 +151,22 @@ def tail(
 
 def _take(broker: options.Broker, wanted: Wanted) -> int:
     with output.Watch(f"receiving from {wanted.destination}", wanted.count) as watch:
-        options.run(lambda: _receive(broker, wanted, watch))
+        why = options.run(lambda: _receive(broker, wanted, watch))
     if wanted.count is None or watch.done >= wanted.count:
+        if why and not watch.done:
+            failure.say(f"no message came from {wanted.destination!r}: {why}")
         return 0
     came = "no message" if not watch.done else f"{watch.done:,} of {wanted.count:,} messages"
-    failure.say(f"{came} came from {wanted.destination!r}: nothing for {wanted.timeout_s:g} s")
+    because = f"; {why}" if why else ""
+    failure.say(f"{came} came from {wanted.destination!r}: nothing for {wanted.timeout_s:g} s{because}")
     return failure.EXIT_FAILED
 
 
 AnyConsumer = angarium.Consumer | angarium.PatternConsumer | Merged
 
 
-async def _receive(broker: options.Broker, wanted: Wanted, watch: output.Watch) -> None:
+async def _receive(broker: options.Broker, wanted: Wanted, watch: output.Watch) -> str:
+    """Why no more came, if that is known and was not said before."""
     async with (
         options.connected(broker, give_up_after_s=wanted.timeout_s) as connection,
         connection.session() as session,
@@ -177,11 +181,22 @@ async def _receive(broker: options.Broker, wanted: Wanted, watch: output.Watch) 
             if is_new:
                 kind = "topic" if wanted.topic else "queue"
                 failure.say(f"{kind} {wanted.destination!r} was not there; it has been created, and is empty")
-            await _pass_on(connection, consumer, wanted, watch)
+            told = await _pass_on(connection, consumer, wanted, watch)
             if wanted.timeout_s is not None and not connection.is_connected:
                 came = failure.plural(watch.done, "message")
                 raise failure.Failure(f"{came} came from {wanted.destination!r}; connection lost: {connection.loss}")
             await _until_settled(session, wanted)
+            is_over = wanted.count is not None and watch.done >= wanted.count
+            if is_over or (wanted.count is None and watch.done):
+                return ""
+            why = await _why(connection, wanted)
+            return "" if why.code == told else why.sentence
+
+
+async def _why(connection: options.Connection, wanted: Wanted) -> waiting.Why:
+    if wanted.pattern is not None:  # each destination has a reason of its own
+        return waiting.Why()
+    return await waiting.why_nothing_comes(connection, wanted.destination, wanted.durable)
 
 
 async def _served(connection: options.Connection, wanted: Wanted) -> list[str]:
@@ -246,8 +261,9 @@ async def _pass_on(
     consumer: AnyConsumer,
     wanted: Wanted,
     watch: output.Watch,
-) -> None:
-    heard = time.monotonic()
+) -> str:
+    """Until enough came, or nothing for too long; the code of the reason for that which was said."""
+    heard, is_asked, told = time.monotonic(), False, ""
     while wanted.count is None or watch.done < wanted.count:
         left_s = POLL_S if wanted.timeout_s is None else wanted.timeout_s - (time.monotonic() - heard)
         room = _prefetch(wanted, watch.done)
@@ -260,8 +276,13 @@ async def _pass_on(
             else:
                 messages = await receive_present(connection, consumer, room)
             if not messages:
-                return
+                return told
         if not messages:
+            if not is_asked and time.monotonic() - heard >= waiting.TOLD_AFTER_S:
+                is_asked, why = True, await _why(connection, wanted)
+                if why.code and why.code != told:
+                    told = why.code
+                    failure.say(f"waiting for {wanted.destination!r}: {why.sentence}")
             continue
         shown, others = _before_stream(messages, wanted)
         if shown:
@@ -276,7 +297,8 @@ async def _pass_on(
         if others:
             identity, size = format_id(others[0].id), printing.stream_bytes(others[0])
             raise failure.Failure(f"message {identity} is a stream of {size:,} bytes; receive it with --output-dir")
-        heard = time.monotonic()
+        heard, is_asked = time.monotonic(), False
+    return told
 
 
 def _prefetch(wanted: Wanted, done: int) -> int:

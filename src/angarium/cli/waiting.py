@@ -2,15 +2,18 @@
 import asyncio
 import time
 from collections.abc import Awaitable
+from typing import NamedTuple
 
 import angarium
-from angarium.admin.timed import trouble_of, whereabouts
+from angarium.admin.administration import Administration
+from angarium.admin.timed import TROUBLE_S_MAX, TimedRequests, trouble_of, whereabouts
 from angarium.cli import failure, options
 
 TOLD_AFTER_S = 3.0  # somebody who waits without an end wants to know what for
 OPENED_S_MIN = 3.0  # also for who wants only what is there: being let in takes a moment
 
 LOOK_S = 0.25
+_UNREMARKABLE = ("nothing-waiting", "delivering")  # codes of `explain`: nothing is in the way
 
 
 async def until_served(connection: options.Connection, name: str, timeout_s: float | None) -> None:
@@ -42,6 +45,29 @@ async def until_opened(
         await waiting
     finally:
         waiting.cancel()
+
+
+class Why(NamedTuple):
+    """As `explain` says it."""
+
+    code: str = ""
+    sentence: str = ""
+
+
+async def why_nothing_comes(connection: angarium.Connection, name: str, subscription: str | None) -> Why:
+    """Empty if nothing is there, or who could say why does not answer.
+
+    `subscription`: of a topic, the durable one; None: ours is the one without a name, if there are no others such."""
+    if not connection.is_connected:
+        return Why()
+    try:
+        found = await Administration(TimedRequests(connection, TROUBLE_S_MAX)).explain(name)
+    except angarium.AngariumError:
+        return Why()
+    ours = [Why(each.code, each.sentence) for each in found.subscriptions if each.name == (subscription or "")]
+    if found.kind == "queue":
+        ours = [Why(found.code, found.sentence)]
+    return ours[0] if len(ours) == 1 and ours[0].code not in _UNREMARKABLE else Why()
 
 
 async def why_silent(connection: angarium.Connection, name: str) -> str:
