@@ -12,7 +12,7 @@ from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
 from angarium.core.wire.packing import MessageColumns, pack
 from tests.process.cli_node import COMMAND, WAIT_S, Node, assert_one_sentence, environment, run
-from tests.process.process_broker import free_port
+from tests.process.process_broker import free_port, until
 from tests.process.process_wire import RawClient
 
 
@@ -284,6 +284,10 @@ def test_names_are_completed_from_the_broker(node: Node) -> None:
     assert offered.stdout.split() == [b"completed.one", b"completed.two"]
     node.run("create", "completed.three", "--topic")
     assert _complete("angarium topic tail completed.", node.address).stdout.split() == [b"completed.three"]
+    node.run("send", "completed.dying", "m", "--ttl", "0.1")
+    until(lambda: b"_DMQ" in node.run("ls").stdout, "it has died")
+    assert b"_DMQ" in _complete("angarium receive _", node.address).stdout.split()
+    assert _complete("angarium send _", node.address).stdout.split() == [], "nobody may send to the dead"
     nobody = _complete("angarium browse completed.", f"127.0.0.1:{free_port()}")
     assert (nobody.stdout.strip(), nobody.stderr) == (b"", b"")
 

@@ -74,6 +74,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         (("dmq", "show", "--from", "bad name"), "bad name"),
         (("dmq", "discard", "--subscription", "bad name"), "bad name"),
         (("up", "--name", "bad name"), "bad name"),
+        (("--install-completion", "zsh"), "takes no value: it is for the shell that it is called from"),
+        (("--show-completion", "fish"), "takes no value"),
         (("ls", "--address", ""), "--address, or ANGARIUM_ADDRESS, is empty"),
         (("ls", "--address", ","), "--address, or ANGARIUM_ADDRESS, is empty"),
         (("ls", "--address", "::1"), "in brackets, [::1]:4560"),

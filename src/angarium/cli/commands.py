@@ -17,6 +17,7 @@ from angarium.cli import (
     configuration,
     dead,
     destinations,
+    failure,
     log,
     node,
     output,
@@ -86,6 +87,15 @@ app.add_typer(dead_app, name="dmq")
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(config_app, name="config")
 app.add_typer(pipeline_app, name="pipeline")
+
+
+def run(given: list[str]) -> object:
+    """Perform what was typed."""
+    # Typer installs it at once, for the shell that it finds itself in, and looks at nothing else.
+    if len(given) > 1 and given[0] in ("--install-completion", "--show-completion"):
+        text = f"{given[0]} takes no value: it is for the shell that it is called from"
+        raise failure.Failure(text, failure.EXIT_USAGE)
+    return app(given, prog_name="angarium", standalone_mode=False)
 
 
 def _version(wanted: bool) -> None:

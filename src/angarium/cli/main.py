@@ -13,11 +13,11 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_standard_streams()
     from angarium.cli import failure
-    from angarium.cli.commands import app
+    from angarium.cli.commands import run
 
     if impatient:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    failure.run(lambda: app(prog_name="angarium", standalone_mode=False))
+    failure.run(lambda: run(sys.argv[1:]))
 
 
 def _open_standard_streams() -> None:

@@ -20,6 +20,7 @@ from angarium.cli import failure
 from angarium.cli.durations import SECONDS_MAX
 from angarium.client.blocking_loop import new_loop
 from angarium.core.client.reconnect import parse_address
+from angarium.core.names import ADMINISTRATION
 from angarium.core.wire.frames import PORT_DEFAULT
 
 VARIABLE = "ANGARIUM_ADDRESS"
@@ -32,6 +33,11 @@ COMPLETION_COUNT_MAX = 100  # names offered: nobody reads more
 def complete_destination(incomplete: str) -> list[str]:
     """Names of destinations that start so, from the broker of ANGARIUM_ADDRESS; none if it does not answer."""
     return _complete(incomplete, "")
+
+
+def complete_target(incomplete: str) -> list[str]:
+    """The same of those that can be sent to."""
+    return [name for name in _complete(incomplete, "") if name == ADMINISTRATION or not name.startswith("_")]
 
 
 def complete_topic(incomplete: str) -> list[str]:
@@ -125,6 +131,12 @@ Destination = Annotated[
         metavar="DESTINATION",
         show_default=False,
         autocompletion=complete_destination,
+    ),
+]
+Target = Annotated[
+    str,
+    typer.Argument(
+        help="Name of a queue or topic.", metavar="DESTINATION", show_default=False, autocompletion=complete_target
     ),
 ]
 Topic = Annotated[bool, typer.Option("--topic", help="Create a topic, not a queue, if nothing has the name.")]

@@ -113,7 +113,7 @@ def _reply_to(name: str | None, kind: ReplyToKind | None) -> angarium.Queue | an
 
 @with_block("fields", fields_of)
 def send(
-    destination: options.Destination,
+    destination: options.Target,
     body: Annotated[str | None, typer.Argument(help="The message.", metavar="BODY")] = None,
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
