@@ -44,8 +44,9 @@ def test_values_are_typed_by_how_they_look(text: str, key: str, value: PropertyV
     assert type(found[key]) is type(value)
 
 
-def test_the_last_value_of_a_key_counts() -> None:
-    assert parse_properties(["a=1", "b=2", "a=3"]) == {"a": 3, "b": 2}
+def test_a_key_has_one_value() -> None:
+    with pytest.raises(Failure, match="'a' is given twice"):
+        parse_properties(["a=1", "b=2", "a:=3"])
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,8 @@ def check(
     its broker may be the one that is to be started again.
     """
     try:
-        found = _inspect(file or config, data, listen, name)
+        chosen = _one_of(file, config)
+        found = _inspect(chosen, data, listen, name)
     except ConfigError as error:
         if not as_json:
             raise
@@ -112,8 +113,14 @@ def check(
         return 0
     for text in found.warnings:
         failure.say(f"warning: {text}")
-    failure.say(f"{file or config or 'the settings'}: no mistakes found; {', '.join(found.facts)}")
+    failure.say(f"{chosen or 'the settings'}: no mistakes found; {', '.join(found.facts)}")
     return 0
+
+
+def _one_of(file: Path | None, config: Path | None) -> Path | None:
+    if file is not None and config is not None and file != config:
+        raise failure.Failure(f"two files are given, {file} and --config {config}: give one", failure.EXIT_USAGE)
+    return file or config
 
 
 def _inspect(file: Path | None, data: Path | None, listen: str | None, name: str | None) -> "Inspected":
@@ -144,7 +151,7 @@ def show(
     from angarium.node.config import config_as_list, config_as_toml
     from angarium.node.live_config import settings_at_start
 
-    loaded = settings_at_start(_load(file or config, data, listen, name))
+    loaded = settings_at_start(_load(_one_of(file, config), data, listen, name))
     if as_json:
         output.write_json(config_as_list(loaded))
     else:

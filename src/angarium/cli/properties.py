@@ -18,8 +18,13 @@ _INTEGER_MIN, _INTEGER_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def parse_properties(texts: list[str]) -> dict[str, PropertyValue]:
-    """The last of several values for one key counts."""
-    return dict(map(_parse, texts))
+    """One value for each key: of two, nobody knows which was meant."""
+    found: dict[str, PropertyValue] = {}
+    for key, value in map(_parse, texts):
+        if key in found:
+            raise Failure(f"property {key!r} is given twice: say which value it has", EXIT_USAGE)
+        found[key] = value
+    return found
 
 
 def _parse(text: str) -> tuple[str, PropertyValue]:
