@@ -51,7 +51,8 @@ def test_too_few_messages_are_an_error_that_counts_them(node: Node) -> None:
     done = node.run("receive", "few", "--count", "3", "--timeout", "0.3")
     assert (done.returncode, done.stdout) == (1, b"only\n")
     assert done.stderr == b"angarium: 1 of 3 messages came from 'few': nothing for 0.3 s\n"
-    assert_one_sentence(node.run("receive", "few", "--count", "1", "--timeout", "0"))
+    none = assert_one_sentence(node.run("receive", "few", "--count", "1", "--timeout", "0"))
+    assert none == "angarium: no message came from 'few': there is nothing more now\n"
 
 
 def test_no_time_is_enough_for_what_is_there(node: Node) -> None:

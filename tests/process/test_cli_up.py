@@ -50,6 +50,8 @@ def test_up_stops_cleanly_and_a_second_start_goes_on(tmp_path: Path, number: sig
     assert first.run("send", "kept", "before {n}", "--count", "3").returncode == 0
     assert first.stop(number) == 0
     second = Node(tmp_path / "data", port)
+    assert second.process.stdout is not None
+    assert second.process.stdout.readline().startswith("  1 destination, ")
     try:
         received = second.run("receive", "kept", "--count", "3", "--timeout", "5")
         assert received.stdout == b"before 1\nbefore 2\nbefore 3\n"

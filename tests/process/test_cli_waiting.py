@@ -1,5 +1,6 @@
 """Goal: who waits for messages that are there and do not come is told why, once; who waits for nothing is not."""
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +59,16 @@ def test_who_waits_at_an_empty_queue_or_got_some_is_told_nothing(node: Node) -> 
     node.run("send", "empty", "later", "--delay", "3600")
     done = node.run("receive", "empty", "--timeout", "0.2")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"m\n", b"")
+
+
+def test_who_looks_at_the_dead_where_there_are_none_is_told_so(tmp_path: Path) -> None:
+    node = Node(tmp_path / "data", free_port())
+    try:
+        for command in ("ls", "show"):
+            assert node.run("dmq", command).stderr == b"angarium: there are no dead messages\n"
+            assert node.run("dmq", command, "--from", "q").stderr == b"angarium: there are no such dead messages\n"
+    finally:
+        node.stop()
 
 
 def test_of_a_durable_subscription_its_own_reason_is_told(node: Node) -> None:

@@ -86,7 +86,7 @@ def ls(
         output.write_json(found)
         return
     if not found:
-        failure.say("there are no such dead messages" if which.arguments() else "there are no dead messages")
+        failure.say(_none(which))
         return
     rows = [
         (
@@ -120,7 +120,7 @@ def show(
         return shown
 
     if not options.ask(options.Broker(address, wait), pour) and not as_json:
-        failure.say("there is no such dead message")
+        failure.say(_none(which))
 
 
 @with_block("which", _filter)
@@ -202,6 +202,10 @@ def explain(
     output.write("".join(f"{output.plain(line)}\n" for line in lines).encode())
     if (more := found.subscription_count - len(lines)) > 0:
         failure.say(f"{more:,} more subscriptions are not shown")
+
+
+def _none(which: DeadFilter) -> str:
+    return "there are no such dead messages" if which.arguments() else "there are no dead messages"
 
 
 def _held(count: int) -> str:

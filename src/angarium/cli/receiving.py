@@ -158,7 +158,8 @@ def _take(broker: options.Broker, wanted: Wanted) -> int:
         return 0
     came = "no message" if not watch.done else f"{watch.done:,} of {wanted.count:,} messages"
     because = f"; {why}" if why else ""
-    failure.say(f"{came} came from {wanted.destination!r}: nothing for {wanted.timeout_s:g} s{because}")
+    nothing = f"nothing for {wanted.timeout_s:g} s" if wanted.timeout_s else "there is nothing more now"
+    failure.say(f"{came} came from {wanted.destination!r}: {nothing}{because}")
     return failure.EXIT_FAILED
 
 

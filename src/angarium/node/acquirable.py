@@ -3,6 +3,7 @@
 Each of these is looked up where it is used, so that another value counts from then on; what it counts for is said here.
 All others are read once, at the start: they size what is allocated, or clients and nodes have agreed on them.
 """
+import difflib
 from collections.abc import Mapping
 
 from angarium.core.errors import ConfigError, Rejected
@@ -39,10 +40,12 @@ def checked(config: NodeConfig, key: str, value: object) -> object:
     if key not in ACQUIRABLE:
         try:
             checked_value(key, value)
-        except ConfigError as error:
-            raise Rejected("unknown-setting", f"{error}; can be changed: {', '.join(ACQUIRABLE)}") from None
+        except ConfigError:
+            near = difflib.get_close_matches(key, ACQUIRABLE, n=1)
+            remedy = f"did you mean {near[0]!r}?" if near else "'angarium config get' shows those that can be changed"
+            raise Rejected("unknown-setting", f"there is no setting {key!r}; {remedy}") from None
         reason = f"{key} is read when a node starts: change it in the node's file, and start it again"
-        raise Rejected("not-acquirable", f"{reason}; can be changed while it runs: {', '.join(ACQUIRABLE)}")
+        raise Rejected("not-acquirable", f"{reason}; 'angarium config get' shows those that can be changed meanwhile")
     try:
         right = checked_value(key, value)
         with_values(config, {key: right})

@@ -137,8 +137,9 @@ class Broker:
         recovered = ""
         if self.messages_recovered:
             count = len(self._message_manager.destinations)
-            replayed = f"{recovery.groups_replayed} journal groups in {recovery.recovery_s:.2f} s"
-            recovered = f"{count} destinations, {replayed}"
+            groups = recovery.groups_replayed
+            replayed = f"{groups:,} journal group{'' if groups == 1 else 's'} in {recovery.recovery_s:.2f} s"
+            recovered = f"{count:,} destination{'' if count == 1 else 's'}, {replayed}"
         bound_host, bound_port = addresses[0]
         shown = f"[{bound_host}]" if ":" in bound_host else bound_host
         self._address = f"angarium://{shown}:{bound_port}"

@@ -326,7 +326,7 @@ def _checked(name: str, value: object, hint: Any, source: str) -> object:
     if type(value) is int and float in allowed and int not in allowed:
         value = float(value)
     if not any(type(value) is kind for kind in allowed):
-        raise ConfigError(f"{source}: {name} is {value!r}: it has to be {_named(allowed)}")
+        raise ConfigError(f"{source}: {name} is {_as_written(value)}: it has to be {_named(allowed)}")
     if isinstance(value, int | float) and not isinstance(value, bool):
         if value < 0:
             raise ConfigError(f"{source}: {name} is {value}: it cannot be negative")
@@ -342,7 +342,7 @@ def _checked(name: str, value: object, hint: Any, source: str) -> object:
 
 def _checked_texts(name: str, value: object, source: str) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
-        raise ConfigError(f"{source}: {name} is {value!r}: it has to be a list of texts")
+        raise ConfigError(f"{source}: {name} is {_as_written(value)}: it has to be a list of texts")
     return tuple(value)
 
 
@@ -359,6 +359,11 @@ def _from_text(table: str, key: str, text: str, source: str) -> object:
         return float(text) if float in kinds else text
     except (ValueError, KeyError):
         raise ConfigError(f"{source}: {table}.{key} cannot be {text!r}: it has to be {_named(kinds)}") from None
+
+
+def _as_written(value: object) -> str:
+    """As a file of settings has it."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _named(kinds: tuple[Any, ...]) -> str:

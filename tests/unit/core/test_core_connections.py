@@ -251,7 +251,7 @@ def test_sessions_that_go_on_here_are_reported_once_a_second_and_not_those_that_
     assert again.received(frames.SessionDetached)
     again.open_session(identity=identity)
     resumed = [report.text for report in node.reports if report.code == "session-resumed"]
-    assert len(resumed) == 1 and resumed[0].startswith("1 sessions go on here")
+    assert len(resumed) == 1 and resumed[0].startswith("1 session goes on here")
     node.advance(2.0)
     again.open_session(session=9, identity=b"9" * 16)
     assert node.reports[-1].text.startswith("4 sessions go on here")

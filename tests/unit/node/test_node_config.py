@@ -146,7 +146,7 @@ def test_unknown_keys_are_named_with_the_one_that_was_meant(tmp_path: Path, text
     ("text", "part"),
     [
         ("[node]\nsite = '1'", "it has to be a whole number"),
-        ("[node]\nsite = true", "it has to be a whole number"),
+        ("[node]\nsite = true", "node.site is true: it has to be a whole number"),
         ("[node]\nsite = 1.0", "it has to be a whole number"),
         ("[node]\nname = 1", "it has to be a text"),
         ("[destination]\nresume_grace_s = 'x'", "it has to be a number"),

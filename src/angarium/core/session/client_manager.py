@@ -76,8 +76,10 @@ class ClientManager:
         self._desk = AdministrationDesk(self._own, ids)
         self._heartbeat_at: float | None = None
         self._pings = 0
-        self._turned_away = Seldom(Level.WARNING, "too-many-connections")
-        self._resumed = Seldom(Level.INFO, "session-resumed")
+        self._turned_away = Seldom(
+            Level.WARNING, "too-many-connections", "client turned away", "clients turned away"
+        )
+        self._resumed = Seldom(Level.INFO, "session-resumed", "session goes on here", "sessions go on here")
         self._sent_away = SentAway()
         self._now = 0.0  # of the event that is handled
 
@@ -165,7 +167,7 @@ class ClientManager:
             f"the last from {peer}: there are connections_max {limit:,} connections; close some, or raise it and the "
             "system's limit of open files"
         )
-        told = self._turned_away.report("clients turned away", text, now=now)
+        told = self._turned_away.report(text, now=now)
         return [SendFrame(number, 0, frames.Failure(code, reason)), CloseConnection(number), *told]
 
     def _add_session(self, connection: Connection, number: int, identity: bytes) -> Session:
@@ -318,7 +320,7 @@ class ClientManager:
             commands.append(session_taken(elsewhere.connection, elsewhere.number, identity))
         if identity and not commands and not was_here:  # it was cut off, or is with another client manager no more
             text = f"the last {format_id(identity)} of client {connection.client!r} at {connection.peer}"
-            commands += self._resumed.report("sessions go on here", text, now=self._now)
+            commands += self._resumed.report(text, now=self._now)
         session = self._add_session(connection, number, identity or self._ids.next())
         session.is_transacted, session.turn = frame.transacted, frame.turn
         session.stall(connection.stalled)
