@@ -12,6 +12,7 @@ import typer
 from angarium.cli import failure, options, output
 from angarium.cli.failure import Failure
 from angarium.cli.pipeline_settings import PipelineSettings
+from angarium.cli.usage import at_most_whole, given_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +21,7 @@ _LINES_MAX, _CHARACTERS_MAX = 3, 600  # of what Spark says
 
 Config = Annotated[
     Path | None,
-    typer.Option("--config", "-c", metavar="FILE", exists=True, dir_okay=False,
+    typer.Option("--config", "-c", metavar="FILE", exists=True, dir_okay=False, path_type=str, callback=given_path,
                  help="TOML with a table for the pipeline; options that are given win."),
 ]  # fmt: skip
 Master = Annotated[
@@ -121,9 +122,18 @@ def watched(label: str) -> Iterator[Callable[[int, int], None]]:
 
 def archive(
     destinations: Destinations = None,
-    to: Annotated[Path | None, typer.Option(metavar="DIRECTORY", help="Where the archive is, or will be.")] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIRECTORY", help="Where the archive is, or will be.", path_type=str, callback=given_path
+        ),
+    ] = None,
     messages_per_step: Annotated[
-        int | None, typer.Option(min=1, metavar="N", show_default="2000000", help="Between two notes of how far it is.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", show_default="2000000", help="Between two notes of how far it is.",
+            callback=at_most_whole,
+        ),
     ] = None,
     allow_gaps: Annotated[
         bool | None,

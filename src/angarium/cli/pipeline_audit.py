@@ -8,6 +8,7 @@ from angarium.cli import failure, options, output
 from angarium.cli.failure import Failure
 from angarium.cli.pipeline import Config, Destinations, Master, need_spark, spark_for
 from angarium.cli.pipeline_traces import From, To, TraceSettings
+from angarium.cli.usage import given_path
 
 if TYPE_CHECKING:
     from angarium.spark.pipelines.audit import AuditResult
@@ -17,9 +18,18 @@ def audit(
     destinations: Destinations = None,
     from_time: From = None,
     to_time: To = None,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with plots: audit.html.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write a page with plots: audit.html.", path_type=str, callback=given_path
+        ),
+    ] = None,
     result_to: Annotated[
-        Path | None, typer.Option("--output", metavar="DIRECTORY", help="Write every message's fate as Parquet.")
+        Path | None,
+        typer.Option(
+            "--output", metavar="DIRECTORY", help="Write every message's fate as Parquet.", path_type=str,
+            callback=given_path,
+        ),
     ] = None,
     config: Config = None,
     master: Master = None,

@@ -9,6 +9,7 @@ from angarium.cli.failure import EXIT_USAGE, Failure
 from angarium.cli.pipeline import Config, Destinations, Master, need_spark, spark_for, watched
 from angarium.cli.pipeline_settings import PipelineSettings
 from angarium.cli.pipeline_traces import is_ago, parse_period_ms
+from angarium.cli.usage import at_most_whole, given_path
 
 _KINDS = {
     "destinations": list, "archive": str, "name": str, "into": str, "from": str, "to": str, "from_position": int,
@@ -18,7 +19,12 @@ _KINDS = {
 
 def replay(
     destinations: Destinations = None,
-    archive: Annotated[Path | None, typer.Option(metavar="DIRECTORY", help="The archive that is replayed.")] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIRECTORY", help="The archive that is replayed.", path_type=str, callback=given_path
+        ),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Of this replay: run again under the same, it goes on where it was."),
@@ -28,8 +34,12 @@ def replay(
     ] = None,
     from_time: Annotated[str | None, typer.Option("--from", metavar="TIME", help="What was sent from then on.")] = None,
     to_time: Annotated[str | None, typer.Option("--to", metavar="TIME", help="What was sent before.")] = None,
-    from_position: Annotated[int | None, typer.Option(min=0, metavar="N", help="From that position on.")] = None,
-    to_position: Annotated[int | None, typer.Option(min=0, metavar="N", help="What lies before it.")] = None,
+    from_position: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="From that position on.", callback=at_most_whole)
+    ] = None,
+    to_position: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="What lies before it.", callback=at_most_whole)
+    ] = None,
     selector: options.Selector = None,
     rate: Annotated[
         float | None, typer.Option(min=0, metavar="N", show_default="no limit", help="Messages a second.")

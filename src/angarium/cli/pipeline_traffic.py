@@ -7,15 +7,25 @@ import typer
 from angarium.cli import failure, options, output
 from angarium.cli.pipeline import Config, Destinations, Master, need_spark, spark_for
 from angarium.cli.pipeline_traces import From, To, TraceSettings
+from angarium.cli.usage import given_path
 
 
 def traffic(
     destinations: Destinations = None,
     from_time: From = None,
     to_time: To = None,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with plots: traffic.html.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write a page with plots: traffic.html.", path_type=str, callback=given_path
+        ),
+    ] = None,
     result_to: Annotated[
-        Path | None, typer.Option("--output", metavar="DIRECTORY", help="Write what was counted as Parquet.")
+        Path | None,
+        typer.Option(
+            "--output", metavar="DIRECTORY", help="Write what was counted as Parquet.", path_type=str,
+            callback=given_path,
+        ),
     ] = None,
     config: Config = None,
     master: Master = None,
