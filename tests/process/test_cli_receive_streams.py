@@ -66,5 +66,21 @@ def test_tail_prints_what_lies_before_a_stream(node: Node, tmp_path: Path) -> No
     assert b"is a stream of 20 bytes" in errors
 
 
+def test_what_could_not_be_saved_was_never_delivered(node: Node, tmp_path: Path) -> None:
+    """Once: a disk that was full buried it."""
+    node.run("create", "saved", "--redeliveries-max", "2")
+    node.run("send", "saved", "body")
+    identity = json.loads(node.run("browse", "saved", "--json").stdout)["id"].removeprefix("ID:")
+    hindrance = tmp_path / identity  # which no file replaces
+    hindrance.mkdir()
+    for _ in range(5):
+        done = node.run("receive", "saved", "--count", "1", "--output-dir", str(tmp_path))
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert b"the message is left where it was" in done.stderr
+    hindrance.rmdir()
+    found = json.loads(node.run("receive", "saved", "--count", "1", "--json").stdout)
+    assert (found["body"], found["redelivery_count"]) == ("body", 0)
+
+
 def _dead(node: Node) -> list[dict[str, dict[str, str]]]:
     return [json.loads(line) for line in node.run("dmq", "show", "--json").stdout.splitlines()]

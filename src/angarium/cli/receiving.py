@@ -286,8 +286,13 @@ async def _pass_on(
                     failure.say(f"waiting for {wanted.destination!r}: {why.sentence}")
             continue
         shown, others = _before_stream(messages, wanted)
-        if shown:
-            await _print(shown, wanted)
+        try:
+            if shown:
+                await _print(shown, wanted)
+        except failure.Failure:
+            if wanted.directory is not None:  # no file has appeared; of a pipe nobody knows what was read
+                _give_back(messages)
+            raise
         if others:
             _give_back(others)
         else:  # before settling: each settlement makes room for another message, which must still be wanted
