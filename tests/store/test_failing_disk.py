@@ -19,7 +19,7 @@ from angarium.store.durable import DurableStore
 from angarium.store.interface import Damaged, Item, ValueDamaged
 from angarium.store.memtable import KeyRanges
 from angarium.store.residency import FilePages
-from angarium.store.settings import PAGE_BYTES, StoreSettings
+from angarium.store.settings import MIB, PAGE_BYTES, StoreSettings
 from angarium.store.tables import Tables
 from tests.store.disks import SMALL, FaultyDisk, crash
 
@@ -383,6 +383,46 @@ def test_a_flipped_bit_in_a_key_at_rest_costs_that_value_alone(tmp_path: Path, a
     removed = position_key(2, 150), position_key(2, 300)
     list(tables.write([(Table.BATCH, *removed), (Table.BATCH, key_of(3), key_of(4))], [], 2))
     assert intact(b"", b"\xff" * 16) == [key for key in left if key < key_of(3) and not removed[0] <= key < removed[1]]
+    tables.close()
+
+
+@pytest.mark.parametrize("at", [6, 7, 14, 15])
+@pytest.mark.parametrize("bit", [0, 3, 6])
+def test_a_flipped_bit_in_a_key_at_rest_lets_no_other_record_come_back(tmp_path: Path, at: int, bit: int) -> None:
+    """Nobody has read anything yet when the others are deleted. LMDB looks at this key first whichever it looks for."""
+    keys = [position_key(2, end) for end in range(10, 400, 10)]
+    for number, removed in enumerate(keys):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        tables = Tables(directory, SMALL, DiskCalls())
+        list(tables.write([], [(Table.PAGE, key, b"value of " + key) for key in keys], 1))
+        tables.close()
+        data = bytearray((directory / "data.mdb").read_bytes())
+        for found in re.finditer(re.escape(keys[19]) + b"....value of ", bytes(data), re.DOTALL):
+            data[found.start() + at] ^= 1 << bit
+        (directory / "data.mdb").write_bytes(data)
+        tables = Tables(directory, SMALL, DiskCalls())
+        list(tables.write([(Table.PAGE, removed, removed + b"\0")], [], 2))
+        items = tables.scan(
+            tables.begin(), Table.PAGE, b"", b"\xff" * 16, over=[], hidden=KeyRanges(), limit=1_000, bytes_max=1 << 20
+        )
+        left = [item.key for item in items if isinstance(item, Item)]
+        assert left == [key for key in keys if key not in (removed, keys[19])]
+        tables.close()
+
+
+def test_deleting_batches_brings_none_of_other_destinations_into_memory(tmp_path: Path) -> None:
+    tables = Tables(tmp_path, StoreSettings(), DiskCalls())
+    large = bytes(range(256)) * (MIB // 256)
+    list(tables.write([], [(Table.BATCH, position_key(1, end), large) for end in range(1, 21)], 1))
+    list(tables.write([], [(Table.BATCH, position_key(3, end), large) for end in range(1, 21)], 2))
+    list(tables.write([], [(Table.BATCH, position_key(2, end), b"small") for end in range(1, 21)], 3))
+    pages = FilePages()
+    before_bytes = pages.resident_bytes()
+    for end in range(1, 21):
+        list(tables.write([(Table.BATCH, key_of(2), position_key(2, end + 1))], [], 3 + end))
+    assert pages.resident_bytes() - before_bytes < MIB
+    pages.close()
     tables.close()
 
 

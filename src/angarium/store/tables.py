@@ -88,31 +88,6 @@ def _is_out_of_order(cursor: "lmdb.Cursor[Any]") -> bool:
     return is_descending and isinstance(_checked(key, value), Damaged)
 
 
-def _visible(
-    cursor: "lmdb.Cursor[memoryview]", low: bytes, high: bytes, hidden: KeyRanges
-) -> Iterator[tuple[bytes, memoryview]]:
-    """What is in [low, high) and not hidden, in order; without damaged values whose keys are out of order."""
-    on_key = _search(cursor, low)
-    key, value = (bytes(cursor.key()), cursor.value()) if on_key else (b"", memoryview(b""))
-    while on_key:
-        on_key = cursor.next()
-        following = (bytes(cursor.key()), cursor.value()) if on_key else (b"", memoryview(b""))
-        is_descending = on_key and following[0] < key
-        if key >= low and not (is_descending and isinstance(_checked(key, value), Damaged)):
-            if key >= high:
-                return
-            hidden_to = hidden.end_of(key)
-            if hidden_to is None:
-                yield key, value
-                low = key + b"\0"
-            else:
-                low = hidden_to
-                if on_key and following[0] < low:
-                    on_key = _search(cursor, low)
-                    following = (bytes(cursor.key()), cursor.value()) if on_key else following
-        key, value = following
-
-
 class Tables:
     def __init__(self, directory: Path, settings: StoreSettings, disk: DiskCalls) -> None:
         self._path = directory / "data.mdb"
@@ -121,6 +96,7 @@ class Tables:
         self._reads = threading.Condition()  # guards the two below
         self._reading = 0
         self._closed = False
+        self._is_damaged = False  # a value that fails its checksum was met: its key may be what was damaged
         with self._errors():
             self._env = lmdb.open(
                 str(directory),
@@ -229,7 +205,7 @@ class Tables:
         items: list[Item | Damaged] = []
         size = touched = 0
         with self._ending(transaction), transaction.cursor(self._databases[table]) as cursor:
-            stored = _visible(cursor, low, high, hidden)
+            stored = self._visible(cursor, low, high, hidden)
             below = next(stored, None)
             waiting = iter(over)
             above = next(waiting, None)
@@ -244,12 +220,40 @@ class Tables:
                 assert below is not None
                 found = _checked(*below)
                 items.append(found)
+                if isinstance(found, Damaged):
+                    self._is_damaged = True
                 value_bytes = len(found.value if isinstance(found, Item) else found.raw)
                 size += value_bytes
                 touched += value_bytes
                 below = next(stored, None) if len(items) < limit and size < bytes_max else None
         self.residency.touched(touched)
         return items
+
+    def _visible(
+        self, cursor: "lmdb.Cursor[memoryview]", low: bytes, high: bytes, hidden: KeyRanges
+    ) -> Iterator[tuple[bytes, memoryview]]:
+        """What is in [low, high) and not hidden, in order; without damaged values whose keys are out of order."""
+        on_key = _search(cursor, low)
+        key, value = (bytes(cursor.key()), cursor.value()) if on_key else (b"", memoryview(b""))
+        while on_key:
+            on_key = cursor.next()
+            following = (bytes(cursor.key()), cursor.value()) if on_key else (b"", memoryview(b""))
+            is_descending = on_key and following[0] < key
+            if is_descending and isinstance(_checked(key, value), Damaged):
+                self._is_damaged = True
+            elif key >= low:
+                if key >= high:
+                    return
+                hidden_to = hidden.end_of(key)
+                if hidden_to is None:
+                    yield key, value
+                    low = key + b"\0"
+                else:
+                    low = hidden_to
+                    if on_key and following[0] < low:
+                        on_key = _search(cursor, low)
+                        following = (bytes(cursor.key()), cursor.value()) if on_key else following
+            key, value = following
 
     # Writing
 
@@ -298,9 +302,13 @@ class Tables:
     def _delete(
         self, transaction: "lmdb.Transaction[bytes]", table: Table, low: bytes, high: bytes, budget: int
     ) -> tuple[int, bool]:
+        """Of batches the neighbours are looked at only if something is known to be damaged: each value that a cursor
+        comes to is brought into memory whole, and these are other destinations'. What of them is left behind is never
+        read, and the next deletion there begins with it."""
+        with_care = self._is_damaged or table is not Table.BATCH
         deleted = 0
         with transaction.cursor(self._databases[table]) as cursor:
-            on_key = _search(cursor, low)
+            on_key = _search(cursor, low) if with_care else cursor.set_range(low)
             while on_key:
                 key = cursor.key()
                 if low <= key < high:
@@ -308,7 +316,7 @@ class Tables:
                         return deleted, False
                     on_key = cursor.delete()
                     deleted += 1
-                elif key < low or _is_out_of_order(cursor):
+                elif key < low or (with_care and _is_out_of_order(cursor)):
                     on_key = cursor.next()
                 else:
                     break
