@@ -93,7 +93,7 @@ def test_dead_messages_are_listed_shown_redriven_and_discarded(node: Node) -> No
     assert (received["dead_letter"]["destination"], received["dead_letter"]["deliveries"]) == ("orders", 1)
     assert said(node, "dmq", "discard", "--newer-than", "1h")["discarded"] == 1
     assert said(node, "dmq", "ls") == []
-    assert b"no such dead message" in node.run("dmq", "show").stderr
+    assert b"there are no dead messages" in node.run("dmq", "show").stderr
 
 
 def test_what_has_nowhere_to_go_stays_and_the_exit_code_says_so(node: Node) -> None:

@@ -109,7 +109,7 @@ def test_a_setting_is_changed_shown_taken_back_and_survives(tmp_path: Path) -> N
     [
         (GRACE, "-1", "negative", 2),
         (GRACE, "soon", "cannot be 'soon'", 2),
-        ("destination.grace", "1", "unknown key destination.grace", 2),
+        ("destination.grace", "1", "did you mean 'destination.resume_grace_s'", 2),
         ("node.data", "/elsewhere", "start it again", 1),
         ("node.log_level", "loud", "'info', 'warning' or 'error'", 2),
     ],
