@@ -3,8 +3,6 @@ import asyncio
 from collections.abc import Sequence
 
 import angarium
-from angarium.cli import options
-from angarium.client.present import receive_present
 
 
 class Merged:
@@ -20,7 +18,8 @@ class Merged:
         await asyncio.gather(*(consumer.opened() for consumer in self._consumers))
 
     async def receive_batch(self, max: int, timeout_s: float) -> list[angarium.Message]:
-        """At least one message, and what else lies ready, up to `max`; none if the time has passed."""
+        """At least one message, and what else lies ready, up to `max`; none if the time has passed. 0: what
+        is there."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while True:
             self._changed.clear()
@@ -32,17 +31,19 @@ class Merged:
                     raise consumer.error
             self._consumers.append(self._consumers.pop(0))
             left_s = deadline - asyncio.get_running_loop().time()
-            if messages or left_s <= 0:
+            if messages:
                 return messages
+            if left_s <= 0:
+                return [] if timeout_s > 0 else await self._present(max)
             try:
                 await asyncio.wait_for(self._changed.wait(), left_s)
             except TimeoutError:
                 return []
 
-    async def receive_present(self, connection: options.Connection, max: int) -> list[angarium.Message]:
-        """What is there now."""
+    async def _present(self, max: int) -> list[angarium.Message]:
+        """What their brokers have, and has not arrived."""
         for consumer in self._consumers:
-            if messages := await receive_present(connection, consumer, max):
+            if messages := await consumer.receive_batch(max, 0):
                 return messages
         return []
 

@@ -19,7 +19,6 @@ from angarium.admin.timed import TimedRequests, whereabouts
 from angarium.cli import failure, files, options, output, printing, streams, waiting
 from angarium.cli.merging import Merged
 from angarium.cli.usage import at_most_whole, given_path
-from angarium.client.present import receive_present
 from angarium.core.ids import format_id
 from angarium.core.patterns import is_glob
 
@@ -268,16 +267,11 @@ async def _pass_on(
     while wanted.count is None or watch.done < wanted.count:
         left_s = POLL_S if wanted.timeout_s is None else wanted.timeout_s - (time.monotonic() - heard)
         room = _prefetch(wanted, watch.done)
-        if left_s > 0 or isinstance(consumer, angarium.PatternConsumer):
-            streams.check_reader()
-            messages = await consumer.receive_batch(room, min(left_s, POLL_S))
-        else:
-            if isinstance(consumer, Merged):
-                messages = await consumer.receive_present(connection, room)
-            else:
-                messages = await receive_present(connection, consumer, room)
-            if not messages:
-                return told
+        streams.check_reader()
+        # When the time is over the broker is asked for what is there.
+        messages = await consumer.receive_batch(room, max(0.0, min(left_s, POLL_S)))
+        if not messages and left_s <= 0:
+            return told
         if not messages:
             if not is_asked and time.monotonic() - heard >= waiting.TOLD_AFTER_S:
                 is_asked, why = True, await _why(connection, wanted)

@@ -54,7 +54,6 @@ class Consumer(Ready, Entering):
         self._gathered = _nothing_gathered()
         self._is_dirty = False  # something was settled and not told
         self._is_told_soon = False  # ... and is to be in the next turn of the loop
-        self.asks_broker = True  # what is there now; else whoever receives from it asks
         self.is_closing = False
         self.is_ended = False
         self.error: AngariumError | None = None  # what it ended with, unless that was asked for
@@ -116,11 +115,9 @@ class Consumer(Ready, Entering):
 
     async def _next(self, timeout_s: float | None) -> Message | None:
         """The group is used up: look at the clock, and take the next one."""
-        if timeout_s is not None and timeout_s <= 0 and self.asks_broker and self.is_empty and not self.is_closing:
-            if self.taken is not None:
-                self.taken.starving()
-            timeout_s = await self._session.time_for_present_s(self)
-        deadline = None if timeout_s is None else self._session.loop.time() + timeout_s
+        loop = self._session.loop
+        deadline = None if timeout_s is None else loop.time() + timeout_s
+        asks_broker = timeout_s is not None and timeout_s <= 0  # whether more is there than lies here
         await self._let_others_run()
         while True:
             for message in self._take_group():
@@ -135,7 +132,10 @@ class Consumer(Ready, Entering):
                 return None
             if self.taken is not None:
                 self.taken.starving()
-            if not await self._wait(deadline):
+            if asks_broker:
+                asks_broker, left_s = False, await self._session.time_for_present_s(self)
+                deadline = loop.time() + left_s
+            elif not await self._wait(deadline):
                 return None
 
     def all_taken(self) -> list[Taken]:

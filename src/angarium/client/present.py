@@ -17,18 +17,10 @@ from angarium.core.errors import AngariumError, Unavailable
 if TYPE_CHECKING:
     from angarium.client.connection import Connection
     from angarium.client.consumer import Consumer
-    from angarium.client.message import Message
 
 ANSWER_S_MAX = 30.0  # for the broker's answers; long enough for a connection that is lost to come back
 PRESENT_S_MAX = 1.0  # after the first answer: for credit to get there, and for what has to be read from disk
 ASK_AGAIN_S = 0.002
-
-
-async def receive_present(connection: "Connection", consumer: "Consumer", max: int) -> "list[Message]":
-    """Up to `max` messages that are there; none if nothing is. Raises `Unavailable` if the broker does not say."""
-    consumer.asks_broker = False  # that is done here
-    messages = await consumer.receive_batch(max, 0)
-    return messages or await consumer.receive_batch(max, await time_for_present_s(connection, consumer))
 
 
 async def time_for_present_s(connection: "Connection", consumer: "Consumer") -> float:

@@ -12,28 +12,22 @@ from typing import TYPE_CHECKING
 from angarium.client.consumer import Consumer
 from angarium.client.destination import Destination
 from angarium.client.message import Message
-from angarium.client.present import time_for_present_s
 
 if TYPE_CHECKING:
-    from angarium.client.connection import Connection
     from angarium.client.session import Session
 
 RECEIVERS_MAX = 100
 
 
 class Receiver:
-    def __init__(self, consumer: Consumer, connection: "Connection") -> None:
+    def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
-        consumer.asks_broker = False  # that is done here
-        self._connection = connection
         self._waiting = 0
 
     async def receive(self, timeout_s: float | None) -> Message | None:
         self._waiting += 1
         self.adjust()
         try:
-            if timeout_s is not None and timeout_s <= 0 and self.consumer.is_empty:
-                timeout_s = await time_for_present_s(self._connection, self.consumer)
             return await self.consumer.receive_alone(timeout_s)
         finally:
             self._waiting -= 1
@@ -70,9 +64,8 @@ class Receiver:
 class Receivers:
     """Those of one session."""
 
-    def __init__(self, session: "Session", connection: "Connection") -> None:
+    def __init__(self, session: "Session") -> None:
         self._session = session
-        self._connection = connection
         self.by_destination: dict[Destination, Receiver] = {}  # that was used longest ago comes first
         self._by_number: dict[int, Receiver] = {}
 
@@ -81,7 +74,7 @@ class Receivers:
         if receiver is None or receiver.consumer.is_ended:
             if len(self.by_destination) >= RECEIVERS_MAX:
                 self._close_one()
-            receiver = Receiver(self._session.open_consumer(destination, 1), self._connection)
+            receiver = Receiver(self._session.open_consumer(destination, 1))
             self._by_number[receiver.consumer.number] = receiver
         self.by_destination[destination] = receiver
         return await receiver.receive(timeout_s)

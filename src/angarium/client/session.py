@@ -68,7 +68,7 @@ class Session(Sends, Asking):
         self.hands_out = consumer_type.hands_out
         self._consumers: dict[int, Consumer] = {}
         self._consumer_last = 0
-        self._receivers = Receivers(self, connection)  # behind `receive`
+        self._receivers = Receivers(self)  # behind `receive`
         self._syncs: dict[int, asyncio.Future[events.Synced]] = {}
         self._sync_last = 0
         self.watches = Watches(self)

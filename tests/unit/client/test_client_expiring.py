@@ -10,6 +10,7 @@ import angarium
 from angarium import blocking
 from angarium.client import message as client_message
 from tests.unit.client.client_fake_broker import FakeBroker
+from tests.unit.client.client_fake_log import Subscription
 from tests.unit.client.client_fake_server import FakeServer
 from tests.unit.client.client_running import Runner, until, with_session
 from tests.unit.client.test_client_blocking import ServerThread
@@ -62,6 +63,27 @@ def test_what_expired_while_it_lay_here_goes_back(run: Runner, clock: Clock, how
             assert await consumer.receive(0.02) is None
         assert bodies == [b"2", b"4", b"6", b"8"]
         await until(lambda: odd(server))
+
+    with_session(run, scenario)
+
+
+def test_who_asks_for_what_is_there_gets_what_stands_behind_what_expired_here(
+    run: Runner, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once: None, for something had lain here, and so the broker was not asked."""
+
+    def bury(subscription: Subscription, position: int, *, counted: bool = True) -> None:
+        del subscription.held[position]
+
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        monkeypatch.setattr(Subscription, "give_back", bury)
+        await session.send("orders", b"dying", ttl_s=60)
+        await session.send("orders", b"living")
+        consumer = session.consume("orders", prefetch=1)
+        await until(lambda: not consumer.is_empty)
+        clock.ahead_ms = 61_000
+        message = await consumer.receive(0)
+        assert message is not None and message.body == b"living"
 
     with_session(run, scenario)
 
