@@ -1,12 +1,16 @@
 """Goal: what `receive` has not printed is nobody's loss: it goes back as if it had never been fetched.
 Method: queues that bury what was delivered too often, received from more often than that."""
 import json
+import os
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.process.cli_node import Node
+from angarium.cli.receiving import PRINTED_MAX
+from tests.process.cli_node import COMMAND, WAIT_S, Node, environment
 from tests.process.process_broker import free_port, until
 
 
@@ -80,6 +84,50 @@ def test_what_could_not_be_saved_was_never_delivered(node: Node, tmp_path: Path)
     hindrance.rmdir()
     found = json.loads(node.run("receive", "saved", "--count", "1", "--json").stdout)
     assert (found["body"], found["redelivery_count"]) == ("body", 0)
+
+
+def test_what_stands_behind_what_could_not_be_written_was_never_delivered(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "stream").write_bytes(b"a very large message")
+    node.run("send", "unwritten", "m{n}", "--count", "150")
+    node.run("send", "unwritten", "--stream", str(tmp_path / "stream"))
+    node.run("send", "unwritten", "behind")
+    command = [*COMMAND, "receive", "unwritten", "--count", "152", "--address", node.address]
+    for _ in range(3):
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=environment(), timeout=WAIT_S)
+        assert (done.returncode, done.stderr) == (1, b"angarium: standard output: No space left on device\n")
+    printed = node.run("receive", "unwritten", "--count", "150", "--json").stdout.splitlines()
+    counts = [json.loads(line)["redelivery_count"] for line in printed]
+    assert counts[0] == 3, "of what was begun nobody knows who saw it"
+    assert set(counts[PRINTED_MAX:]) == {0}
+    node.run("receive", "unwritten", "--output-dir", str(tmp_path / "saved"), "--count", "1")
+    last = json.loads(node.run("receive", "unwritten", "--count", "1", "--json").stdout)
+    assert (last["body"], last["redelivery_count"]) == ("behind", 0)
+
+
+def test_what_was_being_saved_when_the_command_was_interrupted_was_never_delivered(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "body").write_bytes(bytes(4_000_000))
+    node.run("send", "interrupted", "--file", str(tmp_path / "body"))
+    identity = json.loads(node.run("browse", "interrupted", "--json").stdout)["id"].removeprefix("ID:")
+    slow = tmp_path / f".{identity}.part"  # a disk that takes a while
+    os.mkfifo(slow)
+    reader = os.open(slow, os.O_RDONLY | os.O_NONBLOCK)
+    saving = node.start("receive", "interrupted", "--count", "1", "--output-dir", str(tmp_path))
+    until(lambda: bool(_read(reader)), "it saves")
+    saving.send_signal(signal.SIGINT)
+    until(lambda: not _read(reader) and saving.poll() is not None, "it has ended")
+    os.close(reader)
+    assert saving.communicate() == (b"", b"") and saving.returncode == 130
+    found = json.loads(node.run("receive", "interrupted", "--count", "1", "--json").stdout)
+    assert found["redelivery_count"] == 0
+
+
+def _read(descriptor: int) -> bytes:
+    """What is there."""
+    try:
+        return os.read(descriptor, 1 << 20)
+    except BlockingIOError:
+        return b""
 
 
 def _dead(node: Node) -> list[dict[str, dict[str, str]]]:

@@ -152,17 +152,3 @@ async def _gathered(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             yield b"".join(parts)
             parts, size = [], 0
     yield b"".join(parts)
-
-
-async def save_all(messages: list[angarium.Message], directory: Path, *, as_json: bool) -> None:
-    """... and tell where each is, one a line."""
-    for message in messages:
-        path = await save(message, directory)
-        facts = {"id": format_id(message.id), "path": str(path), "bytes": path.stat().st_size, "type": message.type,
-                 "properties": message.properties, **death(message)}  # fmt: skip
-        await streams.pour(output.json_line(facts) + b"\n" if as_json else os.fsencode(path) + b"\n")
-
-
-def death(message: angarium.Message) -> dict[str, Any]:
-    """Of a dead message, where and why it died; of another one nothing."""
-    return {} if (letter := message.dead_letter) is None else {"dead_letter": letter}

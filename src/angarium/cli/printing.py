@@ -1,9 +1,11 @@
 """How a message that was received is printed: its body as it is, or all of it as one JSON object."""
 import base64
+import os
+from pathlib import Path
 from typing import Any
 
 import angarium
-from angarium.cli import files, output
+from angarium.cli import output
 from angarium.client.fields import NON_PERSISTENT, PERSISTENT, decode_body
 from angarium.core.ids import format_id
 
@@ -40,11 +42,25 @@ def as_json(message: angarium.Message) -> bytes:
     }
     try:
         headers = message.delivery.headers(message.index)
-        fields = {**header_fields(headers), "properties": message.properties, **files.death(message)}
+        fields = {**header_fields(headers), "properties": message.properties, **_death(message)}
     except angarium.Rejected as refusal:  # one that nobody can read must not keep the others from coming
         fields = {"unreadable": str(refusal)}
     content = None if "unreadable" in fields else message.content
     return output.json_line(facts | fields | body_as_json(message.body, content))
+
+
+def as_saved(message: angarium.Message, path: Path, *, as_json: bool) -> bytes:
+    """Where its body is now."""
+    if not as_json:
+        return os.fsencode(path) + b"\n"
+    facts = {"id": format_id(message.id), "path": str(path), "bytes": path.stat().st_size, "type": message.type,
+             "properties": message.properties, **_death(message)}  # fmt: skip
+    return output.json_line(facts) + b"\n"
+
+
+def _death(message: angarium.Message) -> dict[str, Any]:
+    """Of a dead message, where and why it died; of another one nothing."""
+    return {} if (letter := message.dead_letter) is None else {"dead_letter": letter}
 
 
 def header_fields(headers: dict[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from angarium.core.ids import format_id
 from angarium.core.patterns import is_glob
 
 PREFETCH_MAX = 5_000
+PRINTED_MAX = 100  # at a time
 TIMEOUT_S = 5.0
 SETTLED_S_MAX = 30.0
 POLL_S = 0.5  # how long one wait lasts; between two, the clock is looked at, and whether our output is still read
@@ -280,16 +281,9 @@ async def _pass_on(
                     failure.say(f"waiting for {wanted.destination!r}: {why.sentence}")
             continue
         shown, others = _before_stream(messages, wanted)
-        try:
-            if shown:
-                await _print(shown, wanted)
-        except failure.Failure:
-            if wanted.directory is not None:  # no file has appeared; of a pipe nobody knows what was read
-                _give_back(messages)
-            raise
-        if others:
-            _give_back(others)
-        else:  # before settling: each settlement makes room for another message, which must still be wanted
+        _give_back(others)
+        await _print(shown, wanted)
+        if not others:  # before settling: each settlement makes room for another message, which must still be wanted
             consumer.set_prefetch(_prefetch(wanted, watch.done + len(shown)))
         for message in shown:
             message.settle()
@@ -326,8 +320,25 @@ def _give_back(messages: list[angarium.Message]) -> None:
 
 
 async def _print(messages: list[angarium.Message], wanted: Wanted) -> None:
+    """Whatever ends it, Ctrl-C too: what was not begun goes back. Of what was, nobody knows who has seen it."""
     if wanted.directory is not None:
-        await files.save_all(messages, wanted.directory, as_json=wanted.as_json)
+        [message] = messages  # see `_prefetch`
+        await _save(message, wanted.directory, as_json=wanted.as_json)
         return
-    bodies = [printing.as_json(message) if wanted.as_json else printing.as_text(message) for message in messages]
-    await streams.pour(b"\n".join(bodies) + b"\n")
+    as_bytes = printing.as_json if wanted.as_json else printing.as_text
+    for low in range(0, len(messages), PRINTED_MAX):
+        try:
+            lines = [as_bytes(message) for message in messages[low : low + PRINTED_MAX]]
+            await streams.pour(b"\n".join(lines) + b"\n")
+        except BaseException:
+            _give_back(messages[low + PRINTED_MAX :])
+            raise
+
+
+async def _save(message: angarium.Message, directory: Path, *, as_json: bool) -> None:
+    try:
+        path = await files.save(message, directory)
+    except (failure.Failure, asyncio.CancelledError):  # it is not the message's fault, and no file has appeared
+        _give_back([message])
+        raise
+    await streams.pour(printing.as_saved(message, path, as_json=as_json))
