@@ -292,5 +292,5 @@ async def _noteworthy(connection: options.Connection, name: str, is_new: bool) -
         if found.code == "no-subscription":
             return f"topic {name!r}: {found.sentence}"
         if is_new:
-            return f"queue {name!r} was not there; it has been created"
+            return f"{found.kind} {name!r} was not there; it has been created"
     return ""
