@@ -11,6 +11,7 @@ _SENTENCES = (
     (re.compile(r"Missing \w+ '(.*?)'.*"), r"\1 is missing"),
     (re.compile(r"Option '(.*)' requires an argument"), r"\1 needs a value"),
     (re.compile(r"Option '(.*)' does not take a value"), r"\1 takes no value"),
+    (re.compile(r"No such option: (\S+) \(Possible options: (.*)\)"), r"there is no option \1. Did you mean \2?"),
     (re.compile(r"No such (command|option):? (.*)"), r"there is no \1 \2"),
 )
 
@@ -73,9 +74,9 @@ def _wrong_value(error: typer.BadParameter) -> str:
         case "float_parsing":
             wanted = "use a number"
         case "greater_than_equal":
-            return f"{found['input']}: it has to be at least {limits['ge']:,g}"
+            return f"{found['input']}: it has to be at least {_as_number(limits['ge'])}"
         case "less_than_equal":
-            return f"{found['input']}: it can be at most {limits['le']:,}"
+            return f"{found['input']}: it can be at most {_as_number(limits['le'])}"
         case "value_error":
             _, _, choices = str(limits.get("error", "")).partition(" is not one of ")
             if not choices:
@@ -84,3 +85,7 @@ def _wrong_value(error: typer.BadParameter) -> str:
         case _:
             return ""
     return f"{given}: {wanted}"
+
+
+def _as_number(limit: float) -> str:
+    return f"{int(limit):,}" if limit == int(limit) else f"{limit:,g}"

@@ -10,6 +10,10 @@ from angarium.cli.commands import app
     [
         ("send q m --priority 10", "--priority 10: it can be at most 9"),
         ("send q m --delay -1", "--delay -1: it has to be at least 0"),
+        (
+            "send q m --group g --group-sequence -2147483649",
+            "--group-sequence -2147483649: it has to be at least -2,147,483,648",
+        ),
         ("send q m --ttl -1", "--ttl -1: it has to be above 0"),
         ("receive q --timeout soon", "--timeout 'soon': use a number"),
         ("receive q --count 2.5", "--count '2.5': use a whole number"),
@@ -20,6 +24,7 @@ from angarium.cli.commands import app
         ("send", "DESTINATION is missing"),
         ("send q m n", "more was given than it takes: n"),
         ("ls --nonsense", "there is no option --nonsense"),
+        ("ls --jsn", "there is no option --jsn. Did you mean --json? See 'angarium ls --help'"),
         ("nonsense", "there is no command 'nonsense'"),
     ],
 )
