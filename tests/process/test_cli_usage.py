@@ -93,6 +93,12 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         (("pipeline", "replay", "--archive", ""), "--archive is empty"),
         (("pipeline", "audit", "--report", ""), "--report is empty"),
         (("pipeline", "traffic", "--output", ""), "--output is empty"),
+        (("receive", "q", "--selector", ""), "--selector is empty: give it a value, or leave it out"),
+        (("dmq", "discard", "--selector", " "), "--selector is empty"),
+        (("dmq", "redrive", "--to", ""), "--to is empty"),
+        (("admin", "node.status", "--node", ""), "--node is empty"),
+        (("log", "--node", ""), "--node is empty"),
+        (("config", "get", "--node", ""), "--node is empty"),
         (("send", "q", "m", "--ttl", "0"), "--ttl 0: it has to be above 0"),
     ],
 )

@@ -7,12 +7,14 @@ import typer
 from angarium.admin.commands import Command, Commands, Composite
 from angarium.cli import failure, options, output
 from angarium.cli.properties import guess
+from angarium.cli.usage import not_empty
 from angarium.core.malformed import MALFORMED
 
 Node = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--node", metavar="NAME", help="Only this node, not all of them.", autocompletion=options.complete_node
+        "--node", metavar="NAME", help="Only this node, not all of them.", autocompletion=options.complete_node,
+        callback=not_empty,
     ),
 ]
 
@@ -28,7 +30,7 @@ def admin(
         list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Its arguments; KEY:=JSON for any value.")
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="Show all commands, or all about one.")] = False,
-    node: Node = "",
+    node: Node = None,
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
     as_json: options.Json = False,
@@ -47,7 +49,7 @@ def admin(
         commands = Commands(requests)
         specs = {spec.name: spec for spec in await commands.all()}
         given = _arguments(arguments or [], specs.get(command))
-        return await commands.run(command, given, node=node)
+        return await commands.run(command, given, node=node or "")
 
     composite = options.ask(broker, run)
     if as_json:

@@ -27,7 +27,7 @@ def get(
     everything: Annotated[
         bool, typer.Option("--all", help="Also those that are read at the start only; else only those that can be set.")
     ] = False,
-    node: Node = "",
+    node: Node = None,
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
     as_json: options.Json = False,
@@ -37,7 +37,8 @@ def get(
     if not everything and not key:
         arguments["acquirable"] = True
     composite = options.ask(
-        options.Broker(address, wait), lambda requests: Commands(requests).run("config.get", arguments, node=node)
+        options.Broker(address, wait),
+        lambda requests: Commands(requests).run("config.get", arguments, node=node or ""),
     )
     if as_json:
         output.write_json(composite)

@@ -11,7 +11,7 @@ from angarium.cli import failure, options, output, streams
 from angarium.cli.blocks import with_block
 from angarium.cli.durations import parse_seconds
 from angarium.cli.printing import body_as_json, kind_in_words, printed_body
-from angarium.cli.usage import at_most_whole
+from angarium.cli.usage import at_most_whole, not_empty
 from angarium.core.calendar import calendar_text
 from angarium.core.ids import parse_id
 
@@ -130,8 +130,11 @@ def redrive(
     *,
     which: DeadFilter,
     to: Annotated[
-        str, typer.Option(metavar="NAME", help="All to this destination, not back to where each died.")
-    ] = "",
+        str | None,
+        typer.Option(
+            metavar="NAME", help="All to this destination, not back to where each died.", callback=not_empty
+        ),
+    ] = None,
     count: Count = None,
     as_json: options.Json = False,
 ) -> int:
@@ -147,7 +150,7 @@ def redrive(
     with output.Watch("redriving", count) as watch:
         found = options.ask(
             options.Broker(address, wait),
-            lambda requests: DeadMessages(requests).redrive(which, to=to, count=count, progress=watch.advance),
+            lambda requests: DeadMessages(requests).redrive(which, to=to or "", count=count, progress=watch.advance),
         )
     if as_json:
         output.write_json(found)

@@ -21,7 +21,7 @@ _SHOWN_MAX = 10_000  # events remembered, so that none is shown twice
 
 def log(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl-C.")] = False,
-    node: Node = "",
+    node: Node = None,
     level: Annotated[
         str, typer.Option("--level", metavar="LEVEL", help="The least severe: info, warning, error or critical.")
     ] = "info",
@@ -40,13 +40,13 @@ def log(
     async def work() -> int:
         async with options.connected(options.Broker(address, wait)) as connection:
             if not follow:
-                return await _recent(connection, shown, node, level, count)
+                return await _recent(connection, shown, node or "", level, count)
             async with connection.session(acknowledge="auto") as session:
                 # Subscribed first, so that nothing falls between: what comes twice is shown once.
-                consumer = session.consume(angarium.Topic("_LOG"), selector=_selector(node, level))
+                consumer = session.consume(angarium.Topic("_LOG"), selector=_selector(node or "", level))
                 opening = asyncio.ensure_future(waiting.until_opened(connection, consumer.opened(), "_LOG", None))
                 await asyncio.wait([opening], timeout=waiting.OPENED_S_MIN)  # what is in memory needs no topic
-                await _recent(connection, shown, node, level, count)
+                await _recent(connection, shown, node or "", level, count)
                 await opening
                 while True:
                     streams.check_reader()

@@ -18,6 +18,7 @@ from angarium.admin.places import replica_groups
 from angarium.admin.timed import TimedRequests
 from angarium.cli import failure
 from angarium.cli.durations import SECONDS_MAX
+from angarium.cli.usage import not_empty
 from angarium.client.blocking_loop import new_loop
 from angarium.core.client.reconnect import parse_address
 from angarium.core.names import ADMINISTRATION
@@ -101,7 +102,7 @@ def _offered(incomplete: str, names_at: Callable[[angarium.Connection], Awaitabl
 
 def _checked_selector(text: str | None) -> str | None:
     """Raises Rejected: where a pattern matches nothing yet, nobody else would look at it."""
-    if text:
+    if not_empty(text) is not None:
         from angarium.core.selector.parser import parse  # most commands have none
 
         parse(text)

@@ -37,6 +37,13 @@ def given_path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
 
 
+def not_empty(text: str | None) -> str | None:
+    """The callback of options that leave something out: an empty one is a variable that was never set."""
+    if text is not None and not text.strip():
+        raise typer.BadParameter("is empty: give it a value, or leave it out")
+    return text
+
+
 def sentence_of(error: typer.TyperException) -> str:
     """Without a full stop."""
     if isinstance(error, typer.BadParameter) and (wrong := _wrong_value(error)):
