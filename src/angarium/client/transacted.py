@@ -250,9 +250,11 @@ class TransactedSession(Session):
     async def _give_back(self) -> None:
         """What was received, and what lies ready: so it comes again in order."""
         recovered = [consumer.recover() for consumer in self._all_consumers() if not consumer.is_ended]
-        for future in recovered:
-            await future
-        self._close_late()
+        try:
+            for future in recovered:
+                await future
+        finally:
+            self._close_late()  # also if nobody waits for the answers: the transaction is over
         super().check_usable()
 
     def check_usable(self) -> None:

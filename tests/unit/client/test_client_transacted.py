@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 import angarium
-from tests.unit.client.client_fake_broker import FakeBroker
+from angarium.core.wire import frames
+from angarium.core.wire.codec import Received
+from tests.unit.client.client_fake_broker import FakeBroker, FakePeer
 from tests.unit.client.client_fake_server import FakeServer, serving
 from tests.unit.client.client_running import Runner, until
 
@@ -355,5 +357,28 @@ def test_a_commit_that_waits_for_a_blocked_destination_can_be_given_up_and_rolle
         await session.commit()
         await blocked(server, session, False)
         assert server.broker.log("out").bodies() == []
+
+    with_transactions(run, scenario)
+
+
+def test_a_consumer_that_is_closed_in_a_transaction_ends_with_a_rollback_that_nobody_waits_for(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it stayed with the broker, and kept others out if it was exclusive, until the next transaction was done."""
+    receive = FakePeer.receive
+
+    def receive_but_recover(peer: FakePeer, received: Received) -> None:
+        if not isinstance(received.frame, frames.Recover):
+            receive(peer, received)
+
+    async def scenario(server: FakeServer, session: angarium.Session) -> None:
+        consumer = session.consume("orders")
+        await anext(consumer)
+        await consumer.close()
+        monkeypatch.setattr(FakePeer, "receive", receive_but_recover)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(session.rollback(), 0.01)
+        [peer] = server.broker.peers
+        await until(lambda: not any(each.consumers for each in peer.sessions.values()))
 
     with_transactions(run, scenario)
