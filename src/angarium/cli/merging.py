@@ -27,7 +27,7 @@ class Merged:
             for consumer in self._consumers:
                 while len(messages) < max and (message := consumer.take_ready()) is not None:
                     messages.append(message)
-                if consumer.error is not None:
+                if consumer.error is not None and not messages:  # else they would be taken and not shown
                     raise consumer.error
             self._consumers.append(self._consumers.pop(0))
             left_s = deadline - asyncio.get_running_loop().time()
