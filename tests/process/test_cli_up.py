@@ -260,9 +260,14 @@ def test_config_check_refuses_what_up_refuses_and_leaves_nothing(node: Node, tmp
     assert sorted(path for path in tmp_path.rglob("*") if path.name != "events.jsonl") == before
 
 
+def _check(*arguments: str) -> "subprocess.CompletedProcess[bytes]":
+    """With as few connections as any system has files for: else a warning says so."""
+    return run("config", "check", *arguments, ANGARIUM_SESSION__CONNECTIONS_MAX="100")
+
+
 def test_config_check_says_what_it_has_looked_at(node: Node, tmp_path: Path) -> None:
     listen = f"127.0.0.1:{free_port()}"
-    new = assert_one_sentence(run("config", "check", "--data", str(tmp_path / "new"), "--listen", listen), code=0)
+    new = assert_one_sentence(_check("--data", str(tmp_path / "new"), "--listen", listen), code=0)
     assert f"no mistakes found; {tmp_path}/new can be made, {listen} is free" in new
     assert not (tmp_path / "new").exists()
     (tmp_path / "letters").touch()
@@ -272,12 +277,12 @@ def test_config_check_says_what_it_has_looked_at(node: Node, tmp_path: Path) -> 
 
 def test_a_program_reads_what_config_check_found(tmp_path: Path) -> None:
     listen, file = f"127.0.0.1:{free_port()}", tmp_path / "node.toml"
-    done = run("config", "check", "--json", "--data", str(tmp_path / "new"), "--listen", listen)
+    done = _check("--json", "--data", str(tmp_path / "new"), "--listen", listen)
     assert (done.returncode, done.stderr) == (0, b"")
     facts = [f"{tmp_path}/new can be made", f"{listen} is free"]
     assert json.loads(done.stdout) == {"mistakes": [], "warnings": [], "facts": facts}
     (tmp_path / "letters").touch()
-    warned = json.loads(run("config", "check", "--json", "--data", str(tmp_path), "--listen", listen).stdout)
+    warned = json.loads(_check("--json", "--data", str(tmp_path), "--listen", listen).stdout)
     assert not warned["mistakes"] and "it has letters" in warned["warnings"][0]
     file.write_text('[node]\nlisen = "127.0.0.1:1"\nsite = "x"\n')
     refused = run("config", "check", "--json", str(file))
