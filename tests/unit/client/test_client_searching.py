@@ -83,6 +83,15 @@ def test_who_is_there_has_the_time_to_greet_that_a_short_wait_does_not_leave() -
     assert bench.reach().machine.state is State.READY
 
 
+def test_each_address_is_tried_once_however_short_the_time_for_it() -> None:
+    bench = Bench("a", "b", connect_timeout_s=3.0, policy=ReconnectPolicy(tries_s_max=0.1))
+    bench.do(events.OpenConnection())
+    bench.tick_to(1.6)
+    assert [connect.host for connect in bench.told_of(events.Connect)] == ["a", "b"], "the first one was silent"
+    bench.tick_to(3.0)
+    assert "a:4560 (no answer within 1.5 s), b:4560 (no answer within 1.5 s)" in str(failure_of(bench))
+
+
 def test_the_impatient_come_back_like_everybody() -> None:
     bench = Bench("a", policy=ReconnectPolicy(is_patient=False)).ready()
     bench.do(events.Disconnected("cut"))

@@ -39,7 +39,7 @@ class ReconnectPolicy:
     give_up_after_s: float | None = None  # without a connection for so long, fail for good; None: never
     # Until the first connection, try again what failed. False: each address once, for a person who mistyped it.
     is_patient: bool = True
-    tries_s_max: float = math.inf  # until the first connection no attempt begins later than that
+    tries_s_max: float = math.inf  # until then, too: no attempt but the first at each address begins later
 
 
 class Address(NamedTuple):
