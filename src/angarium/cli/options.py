@@ -239,11 +239,11 @@ async def connected(broker: Broker, *, give_up_after_s: float | None = None) -> 
         raise failure.Failure(f"{error}; 'angarium up' starts one, --address says where another one is") from error
 
 
-def check_seconds(option: str, seconds: float | None) -> None:
+def check_seconds(option: str, seconds: float | None, seconds_max: float = SECONDS_MAX) -> None:
     if seconds is not None and not math.isfinite(seconds):
         raise failure.Failure(f"{option} {seconds}: use a number of seconds", failure.EXIT_USAGE)
-    if seconds is not None and seconds > SECONDS_MAX:
-        raise failure.Failure(f"{option} {seconds:g}: it can be at most {SECONDS_MAX:,} seconds", failure.EXIT_USAGE)
+    if seconds is not None and seconds > seconds_max:
+        raise failure.Failure(f"{option} {seconds:g}: it can be at most {seconds_max:,.0f} seconds", failure.EXIT_USAGE)
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -20,6 +20,7 @@ from angarium.cli.properties import parse_properties
 from angarium.cli.sources import Source
 from angarium.cli.usage import above_zero, at_most_whole, given_path
 from angarium.cli.waiting import TOLD_AFTER_S, why_silent
+from angarium.client.fields import TIME_S_MAX
 from angarium.core.names import ADMINISTRATION
 
 CONFIRM_S_MAX = 60.0
@@ -72,8 +73,8 @@ def fields_of(
     message_type: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="The header JMSType.")] = None,
 ) -> dict[str, Any]:
     """What a message has besides its body, as the client calls it."""
-    options.check_seconds("--ttl", ttl)
-    options.check_seconds("--delay", delay)
+    options.check_seconds("--ttl", ttl, TIME_S_MAX)
+    options.check_seconds("--delay", delay, TIME_S_MAX)
     if delay is not None and deliver_at is not None:
         raise Failure("--delay and --deliver-at both say when to deliver; give one of them", failure.EXIT_USAGE)
     if group_sequence is not None and group is None:
