@@ -355,34 +355,53 @@ def test_a_flipped_bit_in_a_value_at_rest_is_noticed(tmp_path: Path) -> None:
     store.close()
 
 
+def with_a_flipped_bit(path: Path, keys: Sequence[bytes], spoiled: bytes, *, at: int, bit: int) -> Tables:
+    tables = Tables(path, SMALL, DiskCalls())
+    list(tables.write([], [(Table.BATCH, key, b"value of " + key) for key in keys], 1))
+    tables.close()
+    data = bytearray((path / "data.mdb").read_bytes())
+    for found in re.finditer(re.escape(spoiled) + b"....value of ", bytes(data), re.DOTALL):
+        data[found.start() + at] ^= 1 << bit
+    (path / "data.mdb").write_bytes(data)
+    return Tables(path, SMALL, DiskCalls())
+
+
+def intact(tables: Tables, low: bytes, high: bytes, limit: int = 1_000) -> list[bytes]:
+    found = tables.scan(
+        tables.begin(), Table.BATCH, low, high, over=[], hidden=KeyRanges(), limit=limit, bytes_max=1 << 20
+    )
+    return [item.key for item in found if isinstance(item, Item)]
+
+
 @pytest.mark.parametrize("at", [0, 2, 6, 7, 9, 13, 14, 15])
 @pytest.mark.parametrize("bit", [0, 1, 3, 6])
 def test_a_flipped_bit_in_a_key_at_rest_costs_that_value_alone(tmp_path: Path, at: int, bit: int) -> None:
     """Once: LMDB, which halves its way through a page, was led astray, and what stood behind it was not found."""
     keys = [position_key(destination, end) for destination in (2, 3) for end in range(10, 400, 10)]
-    tables = Tables(tmp_path, SMALL, DiskCalls())
-    list(tables.write([], [(Table.BATCH, key, b"value of " + key) for key in keys], 1))
-    tables.close()
-    spoiled = keys[20]
-    data = bytearray((tmp_path / "data.mdb").read_bytes())
-    for found in re.finditer(re.escape(spoiled) + b"....value of ", bytes(data), re.DOTALL):
-        data[found.start() + at] ^= 1 << bit
-    (tmp_path / "data.mdb").write_bytes(data)
-    tables = Tables(tmp_path, SMALL, DiskCalls())
+    tables = with_a_flipped_bit(tmp_path, keys, spoiled := keys[20], at=at, bit=bit)
     left = [key for key in keys if key != spoiled]
-
-    def intact(low: bytes, high: bytes, limit: int = 1_000) -> list[bytes]:
-        found = tables.scan(
-            tables.begin(), Table.BATCH, low, high, over=[], hidden=KeyRanges(), limit=limit, bytes_max=1 << 20
-        )
-        return [item.key for item in found if isinstance(item, Item)]
-
     for low in keys:
-        assert intact(low, key_of(3)) == [key for key in left if low <= key < key_of(3)]
-        assert intact(low, key_of(4), 3)[:2] == [key for key in left if low <= key][:2]
+        assert intact(tables, low, key_of(3)) == [key for key in left if low <= key < key_of(3)]
+        assert intact(tables, low, key_of(4), 3)[:2] == [key for key in left if low <= key][:2]
     removed = position_key(2, 150), position_key(2, 300)
     list(tables.write([(Table.BATCH, *removed), (Table.BATCH, key_of(3), key_of(4))], [], 2))
-    assert intact(b"", b"\xff" * 16) == [key for key in left if key < key_of(3) and not removed[0] <= key < removed[1]]
+    assert intact(tables, b"", b"\xff" * 16) == [
+        key for key in left if key < key_of(3) and not removed[0] <= key < removed[1]
+    ]
+    tables.close()
+
+
+@pytest.mark.parametrize("place", range(6))
+@pytest.mark.parametrize(("at", "bit"), [(7, 0), (7, 1), (15, 4), (15, 5)])
+def test_so_it_does_at_either_end_of_a_table(tmp_path: Path, place: int, at: int, bit: int) -> None:
+    """Once: the way back from one that was astray ended behind the first of all, and another search at the last."""
+    keys = [position_key(2, end) for end in range(10, 70, 10)]
+    tables = with_a_flipped_bit(tmp_path, keys, keys[place], at=at, bit=bit)
+    left = [key for key in keys if key != keys[place]]
+    for low in (b"", *keys, key_of(3)):
+        assert intact(tables, low, b"\xff" * 16) == [key for key in left if low <= key]
+    list(tables.write([(Table.BATCH, keys[0], keys[2]), (Table.BATCH, keys[4], keys[5])], [], 2))
+    assert intact(tables, b"", b"\xff" * 16) == [key for key in left if keys[2] <= key and key != keys[4]]
     tables.close()
 
 

@@ -65,15 +65,20 @@ def _checked(key: bytes, stored: memoryview) -> Item | Damaged:
 def _search(cursor: "lmdb.Cursor[Any]", low: bytes) -> bool:
     """Moves to the first key from `low` on, or to one before it. LMDB halves its way there: a key of which a bit was
     flipped, and which is out of order since, leads it too far to the left, so that it stops at that key, or too far to
-    the right, so that it stops behind it."""
+    the right, so that it stops behind it. Asked again it may be led astray where it was not before, for where it begins
+    is where it is: so the way back is taken step by step."""
     found = cursor.set_range(low)
-    if cursor.prev() if found else cursor.last():
-        before = bytes(cursor.key())
-        if cursor.prev() and before < bytes(cursor.key()):
-            while bytes(cursor.key()) >= low and cursor.prev():
-                pass
-            return True
-    return bool(cursor.set_range(low))
+    if not (cursor.prev() if found else cursor.last()):
+        return bool(cursor.first())
+    before = bytes(cursor.key())
+    if not cursor.prev():
+        return bool(cursor.first()) and (before >= low or (found and bool(cursor.next())))
+    if low <= before or before < bytes(cursor.key()):
+        while bytes(cursor.key()) >= low:
+            if not cursor.prev():
+                return bool(cursor.first())
+        return True
+    return found and bool(cursor.next()) and bool(cursor.next())
 
 
 def _is_out_of_order(cursor: "lmdb.Cursor[Any]") -> bool:
@@ -239,9 +244,9 @@ class Tables:
             on_key = cursor.next()
             following = (bytes(cursor.key()), cursor.value()) if on_key else (b"", memoryview(b""))
             is_descending = on_key and following[0] < key
-            if is_descending and isinstance(_checked(key, value), Damaged):
+            if is_descending:  # one of the two
                 self._is_damaged = True
-            elif key >= low:
+            if key >= low and not (is_descending and isinstance(_checked(key, value), Damaged)):
                 if key >= high:
                     return
                 hidden_to = hidden.end_of(key)
