@@ -131,7 +131,10 @@ class RangeSet:
 
     def overlap(self, low: int, high: int) -> list[Range]:
         """The parts of [low, high) that are in the set."""
-        return _inside(*self._reaching_into(low, high), low, high)
+        if not self.count:  # as is mostly so of what was given back
+            return []
+        lows, highs = self._reaching_into(low, high)
+        return _inside(lows, highs, low, high) if lows else []
 
     def beginnings_in_reach(self, low: int, high: int, *, touching: bool = False) -> list[int]:
         """Where the ranges begin that overlap with [low, high), or touch it as well."""
@@ -172,11 +175,16 @@ class RangeSet:
 
     def gaps(self, low: int, high: int) -> list[Range]:
         """The parts of [low, high) that are not in the set."""
+        if self._large is None:  # of a few ranges none is copied: who settles a message asks this
+            lows, highs, at = self._lows, self._highs, bisect_right(self._highs, low)
+        else:
+            (lows, highs), at = self._reaching_into(low, high), 0
         found: list[Range] = []
-        for begins, ends in zip(*self._reaching_into(low, high), strict=True):
-            if begins > low:
-                found.append((low, begins))
-            low = ends
+        while low < high and at < len(lows) and lows[at] < high:
+            if lows[at] > low:
+                found.append((low, lows[at]))
+            low = highs[at]
+            at += 1
         if low < high:
             found.append((low, high))
         return found
