@@ -69,3 +69,13 @@ def test_times_that_count_no_longer_are_dropped() -> None:
         parking.park(KEYS[1], RangeSet(), 2.0 + number, 0)
         parking.take(KEYS[1])
     assert len(parking._times) < 200
+
+
+def test_who_is_back_leaves_no_time_behind() -> None:
+    """Of thousands that were cut off at once and have all come back nobody asks for the deadline any more."""
+    parking, keys = Parking(), [(b"session", number) for number in range(1_000)]
+    for key in keys:
+        parking.park(key, RangeSet(), 2.0, 0)
+    for left, key in zip(range(len(keys) - 1, -1, -1), keys, strict=True):
+        parking.take(key)
+        assert len(parking._times) <= 2 * left + 100

@@ -48,9 +48,7 @@ class Parking:
     def park(self, key: ConsumerKey, positions: RangeSet, until: float, recovered: int) -> None:
         self.parked[key] = Parked(positions, until, recovered)
         heappush(self._times, (until, key))
-        if len(self._times) > 2 * len(self.parked) + _OUTDATED_MAX:
-            self._times = [(parked.until, of) for of, parked in self.parked.items()]
-            heapify(self._times)
+        self._drop_outdated()
 
     def orphan(self, ranges: list[Range], attached: dict[ConsumerKey, int], until: float) -> None:
         self.orphaned = RangeSet(ranges)
@@ -65,7 +63,13 @@ class Parking:
     def take(self, key: ConsumerKey) -> RangeSet:
         """What was parked for the consumer, which is kept no longer."""
         parked = self.parked.pop(key, None)
+        self._drop_outdated()
         return RangeSet() if parked is None else parked.positions
+
+    def _drop_outdated(self) -> None:
+        if len(self._times) > 2 * len(self.parked) + _OUTDATED_MAX:
+            self._times = [(parked.until, of) for of, parked in self.parked.items()]
+            heapify(self._times)
 
     def kept_for(self, key: ConsumerKey) -> RangeSet | None:
         """Where something more is kept for a consumer that may come back; None if it will not."""
