@@ -55,8 +55,11 @@ def read_from_store(store: Store, read: Read) -> list[_Batch]:
     items: Sequence[Item | Damaged] = store.scan(
         Table.BATCH, low, high, limit=_READ_BATCHES_MAX, bytes_max=read.bytes_max
     )
-    if len(items) > 1 and not isinstance(items[-1], Item):
-        items = items[:-1]  # it is read again, with what follows it
+    if items and not isinstance(items[-1], Item):
+        if len(items) > 1:
+            items = items[:-1]  # it is read again, with what follows it
+        else:  # by itself as long as a read
+            items = [*items, *store.scan(Table.BATCH, items[0].key + b"\0", high, limit=1, bytes_max=1)]
     batches: list[_Batch] = []
     for item in reversed(items):
         end = int.from_bytes(item.key[8:], "big")

@@ -5,15 +5,18 @@ import msgspec
 import pytest
 
 from angarium.core.destination import selecting
+from angarium.core.destination.events import BatchesRead, DamagedBatch, StoredBatch
 from angarium.core.destination.log import LANE_POSITIONS, lane_for
 from angarium.core.destination.log_pages import READ_BYTES_MAX, SELECTED_BYTES_MAX
 from angarium.core.destination.log_readers import READERS_MAX
+from angarium.core.destination.log_reading import narrowed
+from angarium.core.destination.pending import PendingSeek
 from angarium.core.storage import Table, position_key
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind
 from angarium.core.wire.layout import Columns
-from angarium.core.wire.packing import MessageColumns
+from angarium.core.wire.packing import MessageColumns, pack
 from tests.unit.core.core_manager import World
 
 
@@ -284,6 +287,14 @@ def test_readers_are_shown_with_what_they_have_not_read() -> None:
     assert told == {"daily": 8, "idle": 2}, "also those of a priority that was not used then"
     world.request("log.note", name="q", reader="daily", positions=[])
     assert [reader["name"] for reader in world.describe("q")["readers"]] == ["idle"]
+
+
+def test_a_search_passes_what_is_damaged_and_ends_before_it() -> None:
+    """What stays stored under a damaged key may be found in the middle of the next batch, which is whole."""
+    ten = StoredBatch(30, pack(b"p" * 16, 1, 5_000, [b"x"] * 10))
+    for timestamp_ms, stretch in ((5_001, (30, 30)), (5_000, (20, 20))):
+        asked = PendingSeek(1, b"session", 1, timestamp_ms, [(20, 30)])
+        assert narrowed(asked, BatchesRead(1, [DamagedBatch(20, b"raw"), ten])).stretches == [stretch]
 
 
 def test_readers_are_bounded_and_the_most_silent_is_forgotten() -> None:

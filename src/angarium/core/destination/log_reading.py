@@ -140,14 +140,15 @@ def narrowed(asked: PendingSeek, event: BatchesRead) -> PendingSeek:
     at = next(index for index, (low, high) in enumerate(asked.stretches) if low < high)
     low, high = asked.stretches[at]
     middle = (low + high) // 2
-    if event.batches and isinstance(found := event.batches[0], StoredBatch):
+    found = next((each for each in event.batches if each.end > middle), None)  # one whose key is damaged may end before
+    if isinstance(found, StoredBatch):
         batch = Batch.trusted(found.data)
         if batch.timestamp_ms >= asked.timestamp_ms:
             high = max(low, min(middle, found.end - batch.count))
         else:
             low = min(high, found.end)
-    elif event.batches:  # damaged: its time is not known
-        low = min(high, event.batches[0].end)
+    elif found is not None:  # damaged: its time is not known
+        low = min(high, found.end)
     else:
         high = middle
     stretches = [*asked.stretches[:at], (low, high), *asked.stretches[at + 1 :]]
