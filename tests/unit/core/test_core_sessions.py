@@ -96,6 +96,47 @@ def test_a_session_resumed_on_another_connection_is_taken_from_the_first() -> No
     assert not first.closed
 
 
+def test_what_was_under_way_in_a_session_that_was_taken_costs_its_connection_nothing() -> None:
+    """Once it was answered as a violation, with all other sessions of the connection."""
+    node = Node()
+    first = node.connect_with_session()
+    first.open_session(session=2)
+    second, late = node.connect(), node.connect()
+    second.send(frames.SessionOpen(first.identity, turn=2))
+    consumer = frames.ConsumerOpen(1, "q", DestinationKind.ANY)
+    first.send(consumer, frames.Credit(1, 10))
+    late.send(frames.SessionOpen(first.identity, turn=1), consumer, frames.Credit(1, 10))
+    for client in (first, late):
+        assert client.last(frames.SessionClosed, session=1).code == "session-taken"
+        assert not client.closed and client.received(frames.ConsumerOpened) == []
+        client.send(frames.SessionClose())
+        assert client.last(frames.SessionClosed, session=1) == frames.SessionClosed()
+        client.send(frames.Credit(1, 10))
+        assert client.failure == "not-open", "it knows by now"
+
+
+def test_a_session_may_have_the_number_of_one_that_was_taken() -> None:
+    node = Node()
+    first = node.connect_with_session()
+    node.connect().open_session(identity=first.identity)
+    first.open_session(session=1)
+    first.open_consumer("q")
+    assert not first.closed
+
+
+def test_of_sessions_that_were_taken_the_latest_are_remembered() -> None:
+    node = Node(SessionSettings(sessions_max=2))
+    first, second = node.connect(), node.connect()
+    for number in (1, 2, 3):
+        first.open_session(session=number)
+        second.open_session(session=number, identity=first.last(frames.SessionOpened, session=number).identity)
+        second.send(frames.SessionClose(), session=number)
+    first.send(frames.Credit(1, 10), session=2)
+    assert not first.closed
+    first.send(frames.Credit(1, 10), session=1)
+    assert first.failure == "not-open"
+
+
 def test_an_earlier_turn_that_comes_late_takes_nothing() -> None:
     """A connection that was thought dead, and was only slow."""
     node = Node()

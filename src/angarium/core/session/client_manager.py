@@ -19,7 +19,7 @@ from angarium.core.errors import RemoteProtocolError
 from angarium.core.ids import ANYBODY, GLOBAL_ID_BYTES, GlobalIds, destination_id, format_id, group_of
 from angarium.core.report import Level, Report
 from angarium.core.session.administration_desk import AdministrationDesk
-from angarium.core.session.connection import Connection, checked_hello, session_taken, welcome_of
+from angarium.core.session.connection import Connection, checked_hello, taken_from, welcome_of
 from angarium.core.session.detached import Detached, DetachedSessions
 from angarium.core.session.events import (
     AskManager,
@@ -201,7 +201,7 @@ class ClientManager:
             return self._connection_frame(connection, number, frame)
         session = connection.sessions.get(number)
         if session is None:
-            if self._detached.has(connection.number, number):
+            if number in connection.taken or self._detached.has(connection.number, number):
                 self._detached.drop(frame)
                 return []
             raise RemoteProtocolError("not-open", f"session {number} is not open")
@@ -312,15 +312,16 @@ class ClientManager:
         if not 0 <= frame.turn <= TURN_MAX:
             raise RemoteProtocolError("bad-frame", f"turn {frame.turn} of a session: 0 to {TURN_MAX:,}")
         if identity in self._sessions and frame.turn < self._sessions[identity].turn:
-            return [session_taken(connection.number, number, identity)]  # late: its client has gone on since
+            return [self._taken_from(connection.number, number, identity)]  # late: its client has gone on since
         commands = self._take_over(identity) if identity in self._sessions else []
         was_here = self._detached.take(connection.number, number) is not None
         if (elsewhere := self._detached.find(identity)) is not None:
             self._detached.take(elsewhere.connection, elsewhere.number)
-            commands.append(session_taken(elsewhere.connection, elsewhere.number, identity))
+            commands.append(self._taken_from(elsewhere.connection, elsewhere.number, identity))
         if identity and not commands and not was_here:  # it was cut off, or is with another client manager no more
             text = f"the last {format_id(identity)} of client {connection.client!r} at {connection.peer}"
             commands += self._resumed.report(text, now=self._now)
+        connection.taken.pop(number, None)
         session = self._add_session(connection, number, identity or self._ids.next())
         session.is_transacted, session.turn = frame.transacted, frame.turn
         session.stall(connection.stalled)
@@ -334,12 +335,18 @@ class ClientManager:
             raise RemoteProtocolError("bad-frame", "the identity is that of a connection")
         session.forget_waiting()
         del self._connections[session.connection].sessions[session.number]
-        return [session_taken(session.connection, session.number, identity), *session.ended(closed=False)]
+        return [self._taken_from(session.connection, session.number, identity), *session.ended(closed=False)]
+
+    def _taken_from(self, connection: int, number: int, identity: bytes) -> SendFrame:
+        return taken_from(self._connections[connection], number, identity, sessions_max=self._settings.sessions_max)
 
     def _close_session(self, connection: Connection, number: int) -> list[Command]:
         closed = SendFrame(connection.number, number, frames.SessionClosed())
         if (detached := self._detached.take(connection.number, number)) is not None:
             return [*detached.closed(), closed]
+        if number in connection.taken:
+            del connection.taken[number]
+            return [closed]
         session = connection.sessions.get(number)
         if session is None or number == 0:
             raise RemoteProtocolError("not-open", f"session {number} is not open")

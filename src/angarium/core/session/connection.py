@@ -24,6 +24,8 @@ class Connection:
     client: str = ""
     identity: bytes = b""  # given, or taken up, with the greeting
     sessions: dict[int, Session] = field(default_factory=dict)
+    # Numbers of those that went on over another one, the latest: what was under way in them is dropped.
+    taken: dict[int, None] = field(default_factory=dict)
 
     def needs(self, groups: Collection[int]) -> bool:
         """Some session on it has to do with one of these replica groups."""
@@ -61,6 +63,11 @@ def welcome_of(
     )
 
 
-def session_taken(connection: int, number: int, identity: bytes) -> SendFrame:
+def taken_from(connection: Connection, number: int, identity: bytes, *, sessions_max: int) -> SendFrame:
+    """The session goes on over another connection; what its client sends before it hears of that is not held against
+    this one."""
+    connection.taken[number] = None
+    if len(connection.taken) > sessions_max:
+        del connection.taken[next(iter(connection.taken))]
     reason = f"session {format_id(identity)} goes on over another connection"
-    return SendFrame(connection, number, frames.SessionClosed("session-taken", reason))
+    return SendFrame(connection.number, number, frames.SessionClosed("session-taken", reason))
