@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -120,14 +121,15 @@ class Broker:
         self._bus = InProcessBus(self._from_bus, self._handled)
         self._listener = Listener(config.listener, frame_bytes_max=settings.frame_bytes_max, tell=self._from_client)
 
-    def _fit(self, config: NodeConfig) -> Fitted:
+    def _fit(self, config: NodeConfig, told: Sequence[str] = ()) -> Fitted:
         descriptors_max = raise_descriptors_max(config.session.connections_max)
         group_bytes_max = self._store.group_bytes_max
         fitted = fit(
             config.session, config.destination, group_bytes_max=group_bytes_max, descriptors_max=descriptors_max
         )
         for text in fitted.lowered:
-            _log.warning("limit-lowered: %s", text)
+            if text not in told:
+                _log.warning("limit-lowered: %s", text)
         return fitted
 
     async def start(self) -> ReadyInfo:
@@ -358,7 +360,7 @@ class Broker:
         self._holding.unwritten_bytes_max = config.node.unwritten_bytes_max
         self._listener.settings = config.listener
         if (config.session, config.destination) != (before.session, before.destination):
-            self._limits = self._fit(config)
+            self._limits = self._fit(config, told=self._limits.lowered)
             self._run_cm(self._client_manager.handle(cm.SettingsChanged(self._limits.session), now=now))
         self._run_mm(self._message_manager.handle(mm.SettingsChanged(self._limits.destination, config.stream), now=now))
 

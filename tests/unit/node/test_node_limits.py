@@ -1,14 +1,21 @@
 """Goal: a node promises no more than its journal and its system can bear, and says what it had to lower."""
+import asyncio
 import resource
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from angarium.core.destination.events import DestinationSettings
 from angarium.core.session.events import SessionSettings
+from angarium.node import broker as broker_module
+from angarium.node.acquired import Acquired
+from angarium.node.broker import Broker
 from angarium.node.config import NodeConfig, NodeSettings
+from angarium.node.event_log import EventLog
 from angarium.node.inspecting import inspect
 from angarium.node.limits import fit, raise_descriptors_max
+from angarium.node.live_config import LiveConfig
 from angarium.store.durable import DurableStore
 from angarium.store.settings import StoreSettings
 
@@ -35,6 +42,33 @@ def test_what_does_not_fit_is_lowered_and_told(group_bytes_max: int, descriptors
     told = "\n".join(fit(_ASKED, _WRITES, group_bytes_max=group_bytes_max, descriptors_max=descriptors_max).lowered)
     for part in parts:
         assert part in told
+
+
+def test_what_was_lowered_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not again with each setting that is changed; but what a change lowers is."""
+    monkeypatch.setattr(broker_module, "raise_descriptors_max", lambda connections_max: 60)
+    node = NodeSettings(data=str(tmp_path), listen="127.0.0.1:0")
+    session = replace(_ASKED, connections_max=10)
+    config = NodeConfig(node=node, session=session, store=StoreSettings(segment_bytes=4 << 20))
+
+    async def run() -> None:
+        store = DurableStore.open(tmp_path, config.store)
+        broker = Broker(LiveConfig(config, {}, Acquired(), path=None), store, "n", EventLog("n", config.events))
+        await broker.start()
+        told = len(caplog.messages)
+        assert [text.split()[1] for text in caplog.messages] == [
+            "session.frame_bytes_max", "session.body_bytes_max", "destination.write_bytes_max",
+        ]  # fmt: skip
+        changed = replace(config, destination=replace(config.destination, consumers_max=5))
+        broker.change_settings(changed)
+        assert len(caplog.messages) == told
+        broker.change_settings(replace(changed, session=replace(session, connections_max=21)))
+        assert ["session.connections_max" in text for text in caplog.messages[told:]] == [True]
+        await broker.stop("done")
+
+    asyncio.run(run())
 
 
 def test_a_check_tells_of_what_a_start_would_lower(tmp_path: Path) -> None:
