@@ -41,6 +41,12 @@ def refusal(batches: Sequence[Batch], write_bytes_max: int) -> tuple[str, str] |
     return CODE, reason
 
 
+def counts_at_most(batch: Batch) -> int:
+    """Bytes, if none of its messages is looked at."""
+    singles = batch.count if batch.columns & (DUE | SINGLE_ANNOUNCEMENTS) else 0
+    return len(batch.data) + singles * SINGLE_BYTES_MAX
+
+
 def singles_in(batch: Batch) -> int:
     """How many they are, looked at one by one."""
     dues_ms = batch.dues_ms() if batch.columns & DUE else None

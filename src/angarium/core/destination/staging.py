@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
-from angarium.core.destination import bad_rows
+from angarium.core.destination import bad_rows, singles
 from angarium.core.destination.events import Command, DelayedRead, ReadDelayed, ToSession
 from angarium.core.destination.pending import PendingDelayed, PendingWrite
 from angarium.core.destination.producers import Producer
@@ -37,7 +37,7 @@ from angarium.core.wire.batch import Batch
 from angarium.core.wire.layout import Columns
 
 READ_BYTES_MAX = 4 << 20  # of one read
-WRITE_BYTES_MAX = 1 << 20  # of one write, and one batch more
+WRITE_BYTES_MAX = 1 << 20  # of one write, or one batch
 PARTS_READ_MAX = 100  # in one read
 ANSWERS_MAX = 100  # to those who repeat one commit
 _KEY_BYTES = 8 + 16  # destination and part, before the sequence
@@ -259,13 +259,14 @@ class Staging:
 
 
 def _portions(items: list[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
-    """For one write each; at least one, which may be empty."""
+    """For one write each, by what is stored of them; at least one, which may be empty."""
     portions: list[list[tuple[bytes, bytes]]] = [[]]
     size_bytes = 0
     for item in items:
-        if size_bytes >= WRITE_BYTES_MAX:
+        counted = singles.counts_at_most(Batch.trusted(item[1])) if item[1] else 0
+        if portions[-1] and size_bytes + counted > WRITE_BYTES_MAX:
             portions.append([])
             size_bytes = 0
         portions[-1].append(item)
-        size_bytes += len(item[1])
+        size_bytes += counted
     return portions
