@@ -4,11 +4,13 @@ from time import process_time
 import msgspec
 import pytest
 
+from angarium.core.destination import delays
 from angarium.core.destination.events import ClockStepped, DelayedRead, DestinationSettings, ReadDelayed
 from angarium.core.storage import Table
 from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
 from angarium.core.wire.packing import MessageColumns
+from angarium.store.groups import encode as encode_group
 from tests.unit.core.core_manager import WALL_MS_AT_ZERO, World
 
 
@@ -115,6 +117,25 @@ def test_very_many_delayed_messages_are_moved_in_parts_and_none_is_lost() -> Non
         producer.publish(body, columns=delayed(world, 1.0))
     world.advance(10.0)
     assert sorted(consumer.bodies) == bodies
+
+
+def test_what_is_moved_at_once_is_a_megabyte_or_one_batch() -> None:
+    """Once both, where a small journal takes but little more than the longest frame."""
+    world = World()
+    queue = world.locate("q")
+    consumer, producer = world.consumer(queue), world.producer(queue)
+    bodies = [bytes(delays.READ_BYTES_MAX // 2), b"short", bytes(3 * delays.READ_BYTES_MAX), b"last"]
+    for number, body in enumerate(bodies):
+        producer.publish(body, columns=delayed(world, 1.0 + number))
+    world.auto = False
+    world.advance(9.0)
+    longest = 0
+    while world.disk.waiting or world.reads:
+        longest = max([longest, *(encode_group(write.operations, 0).body_bytes for write in world.disk.waiting)])
+        world.complete_read() or world.complete_write()
+    assert longest < 3 * delays.READ_BYTES_MAX + 2_000
+    assert consumer.bodies == bodies
+    assert world.describe("q")["delayed"] == 0
 
 
 def test_a_batch_of_very_many_times_costs_no_look_at_every_message_for_each() -> None:

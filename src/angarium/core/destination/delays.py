@@ -8,6 +8,7 @@ They get their positions when they are moved, behind what is there. So they cost
 a restart, and expire or are selected as if they had been published when they became due.
 """
 from collections import deque
+from collections.abc import Sequence
 
 from angarium.core.destination.events import Command, DelayedRead, ReadDelayed
 from angarium.core.destination.log import LogField, log_put
@@ -16,7 +17,7 @@ from angarium.core.destination.state import DestinationState
 from angarium.core.storage import Operation, Put, Table, delete_key, key_of
 from angarium.core.wire.batch import Batch
 
-READ_BYTES_MAX = 1 << 20
+READ_BYTES_MAX = 1 << 20  # and moved at once, or one batch
 
 
 class Delays:
@@ -87,7 +88,7 @@ class Delays:
         write. What cannot be read any more goes as well."""
         wall_ms = self._state.wall_ms(now)
         times = [int.from_bytes(key[8:16], "big") for key, _ in event.items]
-        count = sum(due_ms <= wall_ms for due_ms in times)
+        count = _fitting(event.items, sum(due_ms <= wall_ms for due_ms in times))
         is_empty = not count and not times and self._noted_ms is None and not self._unwritten
         self.next_ms = _earlier(times[count] if count < len(times) else (0 if count else None), self._noted_ms)
         self._is_moving = count > 0
@@ -106,6 +107,16 @@ class Delays:
         """What was due is in the log, and no longer in the table: go on with what else there is."""
         self._is_moving = False
         return self.tick(now)
+
+
+def _fitting(items: Sequence[tuple[bytes, bytes]], count: int) -> int:
+    """So many of the first are one write. What was read ends with a batch that may be as long as a frame."""
+    size_bytes = 0
+    for number, (_, data) in enumerate(items[:count]):
+        size_bytes += len(data)
+        if number and size_bytes > READ_BYTES_MAX:
+            return number
+    return count
 
 
 def _earlier(one_ms: int | None, other_ms: int | None) -> int | None:
