@@ -53,7 +53,7 @@ def test_one_address_has_the_whole_time_of_an_attempt() -> None:
 
 
 def test_the_impatient_try_each_address_once() -> None:
-    bench = Bench("a", "b", connect_timeout_s=3.0, policy=ReconnectPolicy(is_patient=False))
+    bench = Bench("a", "b", connect_timeout_s=3.0, policy=ReconnectPolicy(tries_s_max=0.0))
     bench.do(events.OpenConnection())
     bench.do(events.Disconnected("Connection refused"))
     bench.tick_to(0.1)
@@ -93,7 +93,7 @@ def test_each_address_is_tried_once_however_short_the_time_for_it() -> None:
 
 
 def test_the_impatient_come_back_like_everybody() -> None:
-    bench = Bench("a", policy=ReconnectPolicy(is_patient=False)).ready()
+    bench = Bench("a", policy=ReconnectPolicy(tries_s_max=0.0)).ready()
     bench.do(events.Disconnected("cut"))
     bench.tick_to(1.0)
     bench.do(events.Disconnected("Connection refused"))

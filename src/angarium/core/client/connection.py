@@ -162,7 +162,7 @@ class ConnectionMachine:
             case events.OpenConnection():
                 self._require(event, State.NEW)
                 self._give_up_at = now + self._connect_timeout_s
-                self._tries_until = now + (self._policy.tries_s_max if self._policy.is_patient else 0.0)
+                self._tries_until = now + self._policy.tries_s_max
                 self._connect(now)
             case events.Connected():
                 self._require(event, State.CONNECTING)

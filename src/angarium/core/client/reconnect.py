@@ -37,9 +37,8 @@ class ReconnectPolicy:
     delay_max_s: float = 1.0
     attempt_timeout_s: float = 5.0  # one attempt: transport and handshake
     give_up_after_s: float | None = None  # without a connection for so long, fail for good; None: never
-    # Until the first connection, try again what failed. False: each address once, for a person who mistyped it.
-    is_patient: bool = True
-    tries_s_max: float = math.inf  # until then, too: no attempt but the first at each address begins later
+    # Until the first connection: no attempt but the first at each address begins later. 0: each is tried once.
+    tries_s_max: float = math.inf
 
 
 class Address(NamedTuple):

@@ -16,7 +16,7 @@ _LANES = range(PRIORITY_MAX + 1)
 
 def asked(address: Sequence[str]) -> blocking.Connection:
     """A connection of those who wait for a command to begin; a broker that is there answers at once."""
-    policy = ReconnectPolicy(give_up_after_s=CONNECT_S_MAX, is_patient=False)
+    policy = ReconnectPolicy(give_up_after_s=CONNECT_S_MAX, tries_s_max=0.0)
     return blocking.connect(tuple(address), name="pipeline", connect_timeout_s=CONNECT_S_MAX, reconnect=policy)
 
 
