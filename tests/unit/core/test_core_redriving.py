@@ -17,7 +17,7 @@ from angarium.core.selector.compiled import CompiledSelector, making
 from angarium.core.selector.pace import Pace, Portions
 from angarium.core.selector.parser import parsing
 from angarium.core.selector.syntax import Selector
-from angarium.core.storage import Table
+from angarium.core.storage import Table, key_of, position_key
 from angarium.core.wire import frames
 from angarium.core.wire.batch import Batch
 from angarium.core.wire.frames import DestinationKind
@@ -270,6 +270,34 @@ def test_what_a_consumer_of_the_dead_message_queue_holds_is_left_to_it() -> None
     reader.settle((0, 1))
     assert reader.settled[-1].lost == []
     assert world.describe("_DMQ")["messages"] == 0
+
+
+@pytest.mark.parametrize("command", ["dmq.redrive", "dmq.discard"])
+@pytest.mark.parametrize("is_gone", [False, True], ids=["damaged", "gone"])
+@pytest.mark.parametrize("spoiled", [1, 2, 3])
+def test_what_cannot_be_read_any_more_is_set_aside_and_takes_no_room(
+    command: str, is_gone: bool, spoiled: int
+) -> None:
+    world = World()
+    for body in (b"1", b"2", b"3"):
+        kill(world, "q", body)
+    queue = world.locate("_DMQ")
+    key = position_key(queue, spoiled)
+    if is_gone:
+        del world.disk.tables[Table.BATCH][key]
+    else:
+        world.disk.damaged.add(key)
+    assert sum(group["count"] for group in ask(world, "dmq.summary")["groups"]) == 2
+    assert world.describe("_DMQ")["messages"] == 3  # who only looks changes nothing
+    answers = ask_all(world, command)
+    assert sum(answer["moved" if command == "dmq.redrive" else "discarded"] for answer in answers) == 2
+    described = world.describe("_DMQ")
+    assert (described["messages"], described["damaged"]) == (0, 1)
+    assert [report.code for report in world.reports if "checksum" in report.text] == ["batch-damaged"]
+    assert (key in world.disk.tables[Table.DAMAGED]) is not is_gone
+    assert not [key for key in world.disk.tables[Table.BATCH] if key[:8] == key_of(queue)]
+    world = world.restarted()
+    assert (world.describe("_DMQ")["messages"], world.describe("_DMQ")["damaged"]) == (0, 1)
 
 
 def test_a_redrive_is_one_write_and_answers_when_it_is_durable() -> None:

@@ -17,7 +17,7 @@ from itertools import chain
 import msgspec
 
 from angarium.core.destination.consumer import Consumer
-from angarium.core.destination.events import ToSession
+from angarium.core.destination.events import DamagedBatch, ToSession
 from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.log import lane_of
 from angarium.core.destination.subscription import Subscription
@@ -94,11 +94,11 @@ def deliver(
         if subscription.line.first() is None:
             return result
         if piece.batch is None:
-            _note_damage(subscription, at, min(piece.end, readable), piece, result)
+            result.damaged += damages(subscription, at, min(piece.end, readable), piece)
         else:
             base = piece.end - piece.batch.count
             if at < base:
-                _note_damage(subscription, at, base, None, result)
+                result.damaged += damages(subscription, at, base)
             free = subscription.free_in(max(base, at), min(piece.end, readable))
             free = without_expired(subscription, piece.batch, base, free, wall_ms, result)
             if is_superseded is not None and piece.batch.columns & _KEY:
@@ -109,14 +109,14 @@ def deliver(
                 _share_out(subscription, piece.batch, base, free, share, result)
         at = piece.end
     if not pieces:
-        _note_damage(subscription, at, readable, None, result)
+        result.damaged += damages(subscription, at, readable)
     return result
 
 
-def _note_damage(subscription: Subscription, low: int, high: int, found: Piece | None, result: Delivery) -> None:
+def damages(subscription: Subscription, low: int, high: int, found: Piece | DamagedBatch | None = None) -> list[Damage]:
+    """What is free there, where there is only `found`, which cannot be read, or nothing."""
     free = subscription.free_in(low, high) if low < high else []
-    if free:
-        result.damaged.append(Damage(free, found.end if found else 0, found.raw if found else b""))
+    return [Damage(free, found.end, found.raw) if found else Damage(free, 0, b"")] if free else []
 
 
 # -- without looking inside ------------------------------------------------------------------------

@@ -234,7 +234,7 @@ class Dispatch:
         if state.trace is not None:
             state.trace.delivered(subscription.name, result.deliveries)
         for damage in result.damaged:
-            commands += self._set_aside(damage)
+            commands += self.set_aside(damage)
         commands += self._saved(subscription, result, now)
         return commands + self.pump(subscription)
 
@@ -322,7 +322,7 @@ class Dispatch:
             unreadable += _missing(subscription, *asked)
         commands = self._buried(subscription, deaths, now, pending)
         for damage in unreadable:
-            commands += self._set_aside(damage)
+            commands += self.set_aside(damage)
         return commands + self.pump(subscription)
 
     def _buried(
@@ -341,7 +341,7 @@ class Dispatch:
             return [state.write(operations, pending, freeing=True)]
         return [] if pending.follows is None else pending.follows(now)
 
-    def _set_aside(self, damage: Damage) -> list[Command]:
+    def set_aside(self, damage: Damage) -> list[Command]:
         """What cannot be read is kept apart, skipped by every subscription, and reported."""
         state = self._state
         state.counters.damaged += sum(high - low for low, high in damage.positions)

@@ -10,7 +10,8 @@ A redrive appends there and settles here in one write: it may be interrupted and
 lost or doubled. The messages keep their ids and the order in which they died. They do not expire again: an expiry that
 has passed is dropped. What a consumer of `_DMQ` holds is left to it, and counted as held. What has nowhere to go (its
 destination is gone, nobody subscribes, no room) stays, and is counted with the reason; whoever goes on to the next page
-names its destination in `leave`, so that nothing later overtakes it there.
+names its destination in `leave`, so that nothing later overtakes it there. What cannot be read any more is set aside by
+whoever comes to it to change something, as a consumer would: it could neither go nor be discarded, and takes room.
 """
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,9 @@ import msgspec
 from angarium.core.destination import browsing
 from angarium.core.destination.arguments import done, number, text, texts
 from angarium.core.destination.dead_letters import HEADER, rewritten
+from angarium.core.destination.delivery import Damage, damages
 from angarium.core.destination.destination import Destination
-from angarium.core.destination.events import BatchesRead, Command, Read, StoredBatch, ToSession
+from angarium.core.destination.events import BatchesRead, Command, DamagedBatch, Read, ToSession
 from angarium.core.destination.fields import BatchFields
 from angarium.core.destination.headers import read_map
 from angarium.core.destination.limits import CODE as DESTINATION_FULL
@@ -104,6 +106,7 @@ class _Staying:
 @dataclass(slots=True)
 class _Page:
     picks: list[_Pick] = field(default_factory=list)
+    damaged: list[Damage] = field(default_factory=list)
     held: int = 0  # meant, and not free
     following: int = 0  # where the next page begins
 
@@ -148,6 +151,7 @@ class DeadMessages:
         if asked.command == "dmq.summary":
             result.count(page.picks)
             return [_answered(asked, result, page.following, end)]
+        commands = [command for damage in page.damaged for command in queue.dispatch.set_aside(damage)]
         operations: list[Operation] = []
         pending = PendingWrite()
         done_with = RangeSet()
@@ -160,11 +164,11 @@ class DeadMessages:
         result.done = done_with.count
         answer = _answered(asked, result, page.following, end)
         if not done_with:
-            return [answer]
+            return [*commands, answer]
         pending.answers.append(answer)
         operations += _settled(queue, list(done_with))
         # A redrive takes room before it makes some; a discard only makes some.
-        return [queue.state.write(operations, pending, freeing=asked.command == "dmq.discard")]
+        return [*commands, queue.state.write(operations, pending, freeing=asked.command == "dmq.discard")]
 
     def _moved(
         self,
@@ -260,12 +264,16 @@ def _picked(queue: Destination, asked: PendingDead, event: BatchesRead) -> _Page
     counting = asked.command == "dmq.summary"
     page, wanted = _Page(following=asked.position if event.batches else asked.end), asked.count
     end = min(asked.end, asked.position + asked.keep.at_once)
+    at = asked.position  # behind the batch before
     for stored in event.batches:
         if wanted <= 0 or page.following >= end:
             break
-        if isinstance(stored, StoredBatch):
+        if isinstance(stored, DamagedBatch):
+            page.damaged += damages(subscription, at, min(stored.end, asked.end), stored)
+        else:
             batch = Batch.trusted(stored.data)
             base, low, high = stored.end - batch.count, max(asked.position, stored.end - batch.count), stored.end
+            page.damaged += damages(subscription, at, min(base, asked.end))
             meant = kept(batch, base, browsing.unsettled(queue, low, min(high, end)), asked.keep)
             free = meant if counting else [part for a, b in meant for part in subscription.free_in(a, b)]
             positions = [position for a, b in free for position in range(a, b)][:wanted]
@@ -274,8 +282,11 @@ def _picked(queue: Destination, asked: PendingDead, event: BatchesRead) -> _Page
             if positions:
                 page.picks.append(_Pick(batch, base, positions))
                 page.following = positions[-1] + 1
+        at = stored.end
         if wanted > 0:
             page.following = min(stored.end, end)
+    if not event.batches:
+        page.damaged += damages(subscription, asked.position, asked.end)
     return page
 
 
