@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 import angarium
+from tests.process.cli_node import run as command
 from tests.process.process_broker import MIB, WAIT_S, Broker, running, until_async
 from tests.process.process_bulk import BODY_BYTES, BULK, BulkProducer, mounted
 from tests.process.process_drain import drain
@@ -76,6 +77,34 @@ def test_producers_go_on_when_somebody_else_makes_room(tmp_path: Path, small_dis
             assert not session.is_blocked(BULK)
             inbox = await drain(broker.address, BULK, at_least=1 + len(producer.bodies))
             assert_same(inbox.bodies, [body_of("first", 0, BODY_BYTES), *producer.bodies])
+
+    with running(tmp_path, data=small_disk / "data") as broker:
+        asyncio.run(run())
+
+
+# Once: nobody told whoever came with a destination that did not exist yet.
+def test_who_sends_to_a_new_destination_is_told_why_it_waits(tmp_path: Path, small_disk: Path) -> None:
+    filler = small_disk / "filler"
+
+    async def run() -> None:
+        async with angarium.connect(broker.address) as connection, connection.session() as session:
+            _fill(filler, small_disk, leave_bytes=2 * MIB)
+            producer = BulkProducer(session, 5_000)
+            producer.start()
+            await producer.blocked()
+            sending = session.send("new", b"waits")
+            await until_async(lambda: session.is_blocked("new"), lambda: "told that 'new' is blocked")
+            assert session.blocked_reason("new").startswith("disk-full: ")
+            assert session.try_send("new", b"does not wait") is None
+            waiting = ("send", "newer", "m", "--timeout", "1"), ("receive", "newest", "--timeout", "0")
+            for arguments in waiting:
+                done = await asyncio.to_thread(command, *arguments, ANGARIUM_ADDRESS=broker.address)
+                assert done.returncode == 1 and b": disk-full: " in done.stderr, done.stderr
+            assert not sending.done
+            filler.unlink()
+            await asyncio.wait_for(sending, WAIT_S)
+            assert not session.is_blocked("new")
+            await producer.finished()
 
     with running(tmp_path, data=small_disk / "data") as broker:
         asyncio.run(run())

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from angarium.admin.model import convert
+from angarium.admin.model import Explanation, convert
 from angarium.admin.requests import Answer, Requests
 from angarium.core.errors import AngariumError, Unavailable
 
@@ -21,9 +21,12 @@ class TimedRequests:
         try:
             return await asyncio.wait_for(self._connection.request(command, arguments or {}), self.timeout_s)
         except TimeoutError:
-            raise Unavailable(
-                f"{command}: no answer within {self.timeout_s:g} s; it may have been done or not"
-            ) from None
+            silence = f"{command}: no answer within {self.timeout_s:g} s; it may have been done or not"
+        name = (arguments or {}).get("name")
+        if isinstance(name, str) and self.timeout_s > TROUBLE_S_MAX:  # not itself a question for the reason
+            why = await hindrance_of(self._connection, name)
+            silence += f": {why}" if why else ""
+        raise Unavailable(silence)
 
 
 class Whereabouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,3 +54,13 @@ async def trouble_of(connection: Requests, name: str) -> str:
     """Why nothing of that destination comes, as its cluster knows; empty if it knows nothing, or is none."""
     found = await whereabouts(connection, name)
     return "" if found is None else found.trouble
+
+
+async def hindrance_of(connection: Requests, name: str) -> str:
+    """Why nothing new can be written there for now, code and reason; empty if it can, or if nobody says."""
+    try:
+        answer = await TimedRequests(connection, TROUBLE_S_MAX).request("destination.explain", {"name": name})
+        blocked = convert("destination.explain", answer.result, Explanation).blocked
+    except AngariumError:
+        return ""
+    return ": ".join((blocked["code"], blocked["reason"])) if blocked else ""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import angarium
 from angarium.admin.administration import Administration
-from angarium.admin.timed import TROUBLE_S_MAX, TimedRequests, trouble_of, whereabouts
+from angarium.admin.timed import TROUBLE_S_MAX, TimedRequests, hindrance_of, trouble_of, whereabouts
 from angarium.cli import failure, options
 
 TOLD_AFTER_S = 3.0  # somebody who waits without an end wants to know what for
@@ -73,4 +73,5 @@ async def why_nothing_comes(connection: angarium.Connection, name: str, subscrip
 async def why_silent(connection: angarium.Connection, name: str) -> str:
     if not connection.is_connected:
         return f"the connection is lost: {connection.loss}"
-    return await trouble_of(connection, name) or "the broker does not answer"
+    known = await trouble_of(connection, name) or await hindrance_of(connection, name)
+    return known or "the broker does not answer"

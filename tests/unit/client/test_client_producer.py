@@ -294,6 +294,17 @@ def test_a_producer_that_is_blocked_from_the_start_publishes_nothing_before_it_i
     assert sequences(bench.take_batches()) == [(1, 1)]
 
 
+def test_a_producer_of_what_cannot_be_created_is_told_before_it_is_open() -> None:
+    bench = Bench().ready().with_session()
+    bench.do(events.OpenProducer(1, 1, "orders", QUEUE))
+    publish(bench, b"1")
+    bench.clear().receive(frames.Block(1, "disk-full", "no space left"))
+    assert bench.told == [events.Blocked(1, 1, "disk-full", "no space left")]
+    bench.receive(frames.ProducerOpened(1, PRODUCER_ID, 0))
+    assert bench.told[-1] == events.Unblocked(1, 1)
+    assert sequences(bench.take_batches()) == [(1, 1)]
+
+
 def test_what_was_under_way_is_sent_again_to_a_destination_that_is_blocked_meanwhile(bench: Bench) -> None:
     publish(bench, b"1")
     bench.reconnect().clear()
@@ -366,7 +377,7 @@ def test_what_a_broker_may_not_say(bench: Bench, frame: frames.Frame, code: str)
         (frames.ProducerOpened(1, b"other identity..", 0), "bad-producer"),
         (frames.ProducerOpened(1, PRODUCER_ID, 2), "bad-sequence"),
         (frames.Confirm(1, 1), "unexpected-frame"),
-        (frames.Block(1, "", ""), "unexpected-frame"),
+        (frames.Unblock(1), "unexpected-frame"),
     ],
     ids=str,
 )

@@ -146,3 +146,27 @@ def test_the_end_of_a_subscription_does_not_overtake_a_transaction_that_settles_
     another = Write(3, [delete_key(Table.SUBSCRIPTION, other)], freeing=True)
     assert overtaking([commit, end, another]) == [another]
     assert overtaking([end, another]) == [end, another]
+
+
+# Once: whoever sent to a new destination was told nothing at all.
+def test_whoever_asks_for_what_cannot_be_created_is_told_why_and_goes_on_when_it_can() -> None:
+    world = World()
+    world.block("no space left")
+    first, second = world.session(), world.session()
+    for session in (first, second):
+        world.frame(session, 0, frames.Locate("new", DestinationKind.QUEUE))
+        blocked = world.last(session, frames.LocateBlocked)
+        assert (blocked.name, blocked.asked_kind) == ("new", DestinationKind.QUEUE)
+        assert (blocked.code, blocked.reason) == ("disk-full", "no space left")
+    world.unblock()
+    assert world.last(first, frames.Located) == world.last(second, frames.Located)
+    assert world.last(first, frames.Located).destination
+
+
+def test_whoever_asked_before_the_disk_was_full_is_told_as_well() -> None:
+    world = World()
+    world.disk.full = True
+    session = world.session()
+    world.frame(session, 0, frames.Locate("new", DestinationKind.QUEUE))
+    world.block("no space left")
+    assert world.last(session, frames.LocateBlocked).reason == "no space left"

@@ -250,7 +250,8 @@ class ProducerWindow:
         self.pump(outlet)
 
     def on_block(self, frame: frames.Block, outlet: Outlet) -> None:
-        self._check_open("Block")
+        if not self._is_asked:  # it may come before ProducerOpened, if nothing can be created for now
+            self._check_open("Block")
         self.is_blocked = True
         outlet.tell(events.Blocked(self.session, self.number, frame.code, frame.reason))
 

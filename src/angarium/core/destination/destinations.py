@@ -5,6 +5,7 @@
 A destination is there at once, and whoever asks for it before its record is durable is answered then. What the bus
 brings for a destination is not known here (`message_manager.py`).
 """
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -42,6 +43,7 @@ from angarium.core.ids import destination_id, group_of
 from angarium.core.names import DEAD_MESSAGE_QUEUE, check_name, group_named, is_temporary
 from angarium.core.storage import Operation, Put, Table, key_of
 from angarium.core.stream.streams import Streams
+from angarium.core.wire import frames
 from angarium.core.wire.frames import DestinationKind
 
 Asked = PendingRead | PendingAdministration | PendingDelayed | PendingSweep | PendingRoom | PendingRows
@@ -186,6 +188,19 @@ class Destinations:
     def writes_blocked(self) -> tuple[str, str] | None:
         """Code and reason why nothing can be written for now, but for what makes room."""
         return self._blocking.of_writes()
+
+    def _locate_blocked(self, waiting: Sequence[ToSession]) -> list[Command]:
+        """To those that ask for a destination which cannot be created for now: why they wait."""
+        if (why := self.writes_blocked()) is None:
+            return []
+        asked = [(answer.session, answer.frame) for answer in waiting if isinstance(answer.frame, frames.Located)]
+        return [
+            ToSession(session, frames.LocateBlocked(located.name, located.asked_kind, *why))
+            for session, located in asked
+        ]
+
+    def _creations_blocked(self) -> list[Command]:
+        return [told for creation in self._creations.values() for told in self._locate_blocked(creation.answers)]
 
     def is_stored(self, destination: Destination) -> bool:
         return destination.identity not in self._creations

@@ -171,7 +171,7 @@ class MessageManager(Destinations):
             case Placed(placement, epoch):
                 return self.moves.placed(placement, epoch, now)
             case WritesBlocked(reason, code):
-                return self.tracer.blocked(True) + self._blocking.writes(reason, code)
+                return self.tracer.blocked(True) + self._blocking.writes(reason, code) + self._creations_blocked()
             case WritesUnblocked():
                 return self.tracer.blocked(False) + self._blocking.writes("")
             case DiskMeasured(room_bytes):
@@ -302,10 +302,10 @@ class MessageManager(Destinations):
         located = frames.Located(name, kind, destination.identity, destination.record.kind, existing=frame.existing)
         answer = ToSession(session, located)
         if operations:
-            return [self.write_creation(destination, operations, answer)]
+            return [self.write_creation(destination, operations, answer), *self._locate_blocked([answer])]
         if (creation := self._creations.get(destination.identity)) is not None:
             creation.answers.append(answer)
-            return []
+            return self._locate_blocked([answer])
         return [answer]
 
     # -- writes and reads ------------------------------------------------------------------------------

@@ -148,6 +148,14 @@ class Linking:
                 commands.append(self._refused(link, frame.code, frame.reason))
         return commands
 
+    def _locate_blocked(self, frame: frames.LocateBlocked) -> list[Command]:
+        """What is sent there waits as if it were open."""
+        return [
+            self._to_client(frames.Block(number, frame.code, frame.reason))
+            for is_producer, number in self._locating.get((frame.name, frame.asked_kind, False), {})
+            if is_producer
+        ]
+
     # -- use -------------------------------------------------------------------------------------------
 
     def _for_consumer(self, number: int, frame: Frame, size_bytes: int) -> list[Command]:

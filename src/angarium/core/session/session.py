@@ -260,6 +260,8 @@ class Session(Linking):
             case frames.Located():
                 posted, refused = self._streams.located(frame) if not frame.existing else ([], [])
                 return [*self._located(frame), *posted, *map(self._to_client, refused)]
+            case frames.LocateBlocked():
+                return self._locate_blocked(frame)
             case frames.ProducerOpened() | frames.ConsumerOpened():
                 return self._opened(frame)
             case frames.ProducerClosed() | frames.ConsumerClosed():

@@ -25,6 +25,16 @@ class Located(Frame, frozen=True):
     existing: bool = False  # as asked
 
 
+class LocateBlocked(Frame, frozen=True):
+    """What was asked for does not exist, and nothing can be created for now. `Located` follows when it can."""
+
+    kind = 55
+    name: str
+    asked_kind: DestinationKind
+    code: str
+    reason: str
+
+
 class TransactionCommit(Frame, frozen=True):
     """A Commit whose producers and consumers the client manager has looked up. Payload: as there. With `participants`
     it is only this group's part of it, and the group decides: the others are prepared, and wait for it."""
