@@ -83,6 +83,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         (("ls", "--address", ""), "--address, or ANGARIUM_ADDRESS, is empty"),
         (("ls", "--address", ","), "--address, or ANGARIUM_ADDRESS, is empty"),
         (("ls", "--address", "::1"), "in brackets, [::1]:4560"),
+        (("ls", "--address", "http://localhost:4560"), "write angarium://host:port"),
+        (("send", "q", "-5"), "there is no option -5; write -- before a value that begins with -"),
         (("send", "q", "--file", ""), "--file is empty"),
         (("send", "q", "--stream", ""), "--stream is empty"),
         (("receive", "q", "--output-dir", ""), "--output-dir is empty"),

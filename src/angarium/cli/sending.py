@@ -115,7 +115,9 @@ def _reply_to(name: str | None, kind: ReplyToKind | None) -> angarium.Queue | an
 @with_block("fields", fields_of)
 def send(
     destination: options.Target,
-    body: Annotated[str | None, typer.Argument(help="The message.", metavar="BODY")] = None,
+    body: Annotated[
+        str | None, typer.Argument(help="The message; after -- if it begins with -.", metavar="BODY")
+    ] = None,
     address: options.Address = [],  # noqa: B006
     wait: options.Wait = 0.0,
     timeout: Annotated[

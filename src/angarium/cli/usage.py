@@ -12,6 +12,7 @@ _SENTENCES = (
     (re.compile(r"Option '(.*)' requires an argument"), r"\1 needs a value"),
     (re.compile(r"Option '(.*)' does not take a value"), r"\1 takes no value"),
     (re.compile(r"No such option: (\S+) \(Possible options: (.*)\)"), r"there is no option \1. Did you mean \2?"),
+    (re.compile(r"No such option:? (-[^-].*)"), r"there is no option \1; write -- before a value that begins with -"),
     (re.compile(r"No such (command|option):? (.*)"), r"there is no \1 \2"),
 )
 

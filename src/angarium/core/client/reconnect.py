@@ -61,7 +61,7 @@ def parse_address(text: str) -> Address:
         bad = "/" in rest or "@" in rest
     if bad or not host or (port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
         remedy = "write angarium://host:port, host:port or host"
-        if rest.count(":") > 1:
+        if rest.count(":") > 1 and "/" not in rest:
             remedy = "write an IPv6 address in brackets, [::1]:4560 or [::1]"
         raise LocalProtocolError(f"address {text!r} is not understood: {remedy}")
     return Address(host, int(port) if port else PORT_DEFAULT)
