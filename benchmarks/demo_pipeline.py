@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-READY_S_MAX, DONE_S_MAX = 90.0, 180.0
 _NICE = 5  # while the cluster works
 _DESTINATIONS = ("orders", "prices")
 _SETTINGS = {  # for little to do: what is compiled best, and in many parts, comes too late
@@ -43,6 +42,7 @@ class Pipelines:
         self._arguments = [",".join(addresses), str(directory / "archive")]
         self._errors = directory / "spark.log"
         self._process: subprocess.Popen[str] | None = None
+        self._is_late = False
 
     def start(self) -> None:
         with self._errors.open("wb") as errors:
@@ -51,12 +51,24 @@ class Pipelines:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
             )  # fmt: skip
 
-    def run(self, say: Callable[[str], None]) -> list[str]:
-        """What is wrong, if anything."""
+    def run(self, say: Callable[[str], None], *, within_s: float) -> list[str]:
+        """What is wrong, if anything. If Spark takes longer that is said, and is not wrong."""
         say("angarium pipeline archive orders prices --to archive; angarium pipeline audit")
+        guard = threading.Timer(max(within_s, 0.0), self._give_up)
+        guard.start()
+        try:
+            return self._told(say)
+        finally:
+            guard.cancel()
+
+    def _told(self, say: Callable[[str], None]) -> list[str]:
         archived = audited = None
         for _ in range(2):
-            name, told = self._answer()
+            answer = self._answer()
+            if answer is None:
+                say("it ends without all of that: Spark takes too long here; --within SECONDS waits longer for it")
+                return []
+            name, told = answer
             if name == "archive":
                 archived = told
                 counts = ", ".join(f"{count:,} of {name}" for name, count in sorted(told["archived"].items()))
@@ -74,17 +86,22 @@ class Pipelines:
             if archived["archived"].get(name) != count
         ]
 
-    def _answer(self) -> tuple[str, Any]:
+    def _give_up(self) -> None:
+        assert self._process is not None
+        self._is_late = True
+        self._process.kill()
+
+    def _answer(self) -> tuple[str, Any] | None:
+        """None: it was given up."""
         process = self._process
         assert process is not None
         assert process.stdin is not None
         assert process.stdout is not None
         if not process.stdin.closed:
             process.stdin.close()  # go
-        guard = threading.Timer(READY_S_MAX + DONE_S_MAX, process.kill)
-        guard.start()
         line = process.stdout.readline()
-        guard.cancel()
+        if not line and self._is_late:
+            return None
         if not line:
             said = self._errors.read_text(errors="replace").strip()[-1_000:]
             raise RuntimeError(f"Spark: {said or f'it ended with exit code {process.wait()}'}")
