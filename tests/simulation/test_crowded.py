@@ -25,8 +25,8 @@ SEEDS = 30
 # had resumed; the dying of a queue counted twice, and others died in vain; producers that were to wait instead of being
 # refused were not told; room was not made for what came free without a write; a trader who held more than there is room
 # for among the dead was blocked until there would be, and its commit waited for itself; the audit took a queue for full
-# of which so much was being buried that it was not; dead messages that were damaged could not be discarded, and kept all
-# producers waiting.
+# of which so much was being buried that it was not; dead messages that were damaged could not be discarded, and kept
+# all producers waiting.
 FOUND_OF_TRADE = (10, 12, 57, 244, 473, 980071, 3000248)
 # Of post: what was damaged was set aside for one subscriber and died for another; where nothing had to be written, the
 # next portion was not begun; what a passing subscriber was offered, and was not yet sent, was passed over after a cut
