@@ -60,13 +60,14 @@ class RawClient:
                 self.is_closed = True
         return self._received.pop(0) if self._received else None
 
-    def expect(self, kind: type[F], timeout_s: float = WAIT_S) -> F:
-        """The next frame of that kind; others before it are skipped."""
+    def expect(self, *kinds: type[F], timeout_s: float = WAIT_S) -> F:
+        """The next frame of one of these kinds; others before it are skipped."""
         deadline = time.monotonic() + timeout_s
         while (received := self.next(deadline - time.monotonic())) is not None:
-            if isinstance(received.frame, kind):
+            if isinstance(received.frame, kinds):
                 return received.frame
-        raise AssertionError(f"no {kind.__name__}: the connection is {'closed' if self.is_closed else 'silent'}")
+        wanted = " or ".join(kind.__name__ for kind in kinds)
+        raise AssertionError(f"no {wanted}: the connection is {'closed' if self.is_closed else 'silent'}")
 
     # -- the ordinary ways -------------------------------------------------------------------------------
 
@@ -99,8 +100,10 @@ def stalled_consumer(port: int, destination: str, *, topic: bool = False) -> Ite
     """It grants more credit than there will ever be messages, and reads nothing after that."""
     with RawClient(port, receive_buffer_bytes=RECEIVE_BUFFER_BYTES_MIN) as client:
         client.hello()
-        client.open_session()
+        identity = client.open_session()
         kind = DestinationKind.TOPIC if topic else DestinationKind.QUEUE
         client.send(1, frames.ConsumerOpen(1, destination, kind, credit=_CREDIT_HUGE))
-        client.expect(frames.ConsumerOpened)
+        while isinstance(client.expect(frames.ConsumerOpened, frames.SessionDetached), frames.SessionDetached):
+            client.open_session(identity=identity)  # of a cluster that has just started: its groups are still found
+            client.send(1, frames.ConsumerOpen(1, destination, kind, credit=_CREDIT_HUGE))
         yield client

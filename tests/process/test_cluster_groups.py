@@ -163,7 +163,7 @@ def test_voters_that_no_file_names_are_found(tmp_path: Path) -> None:
             cluster.kill(name)
         for name in names:
             cluster.start(name)
-        received = command(cluster, "receive", "orders", "--count", "1", "--wait", "60")
+        received = command(cluster, "receive", "orders", "--count", "1", "--wait", "60", "--timeout", "60")
         assert (received.returncode, received.stdout) == (0, "kept\n"), received.stderr
 
 
