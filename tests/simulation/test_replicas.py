@@ -37,6 +37,11 @@ def test_a_primary_that_stood_still_tells_late_what_all_have_had() -> None:
     ReplicaWorld(950_143).run()
 
 
+def test_who_has_been_admitted_does_not_copy_for_what_it_lacked_before() -> None:
+    """It is told late, and twice, and has not yet heard that it counts."""
+    ReplicaWorld(3_200_357).run()
+
+
 @pytest.mark.parametrize("seed", (2, 11, 30))
 def test_the_same_seed_gives_the_same_trace(seed: int) -> None:
     assert ReplicaWorld(seed).run() == ReplicaWorld(seed).run()

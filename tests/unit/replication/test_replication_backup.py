@@ -4,6 +4,7 @@ import msgspec
 from angarium.core.groups import messages as g
 from angarium.core.groups.configuration import EMPTY, Position
 from angarium.core.replication import messages as m
+from angarium.core.replication.backup import Backup
 from angarium.core.replication.events import (
     FilesAsked,
     FromGroups,
@@ -219,6 +220,29 @@ def test_nobody_copies_while_the_configuration_counts_on_him() -> None:
     backup = following(position=Position(1, 5))
     assert backup.tell(MessageReceived(A, m.MustCopy("g", 1, A, Position(1, 9), [(1, 1)], ""))) == []
     assert backup.machine.local.written == Position(1, 5)
+
+
+def test_nobody_copies_for_what_he_had_before() -> None:
+    """He says hello again instead: whoever told him so takes him for one that has to copy."""
+    backup = following(position=Position(1, 5), in_sync=False)
+    late = m.MustCopy("g", 1, C, Position(1, 9), [(1, 1)], "", after=Position(1, 3))
+    assert messages(backup.tell(MessageReceived(A, late), now=10.0)) == [m.Hello("g", 1, Position(1, 5))]
+    assert not backup.machine.local.is_copying
+    backup.tell(MessageReceived(A, msgspec.structs.replace(late, after=Position(1, 5))), now=10.0)
+    assert backup.machine.local.is_copying
+
+
+def test_who_copies_does_not_begin_again_for_what_he_had_before() -> None:
+    guest = following(in_sync=False)
+    guest.tell(MessageReceived(A, m.MustCopy("g", 1, C, Position(1, 9), [(1, 1)], "", after=Position(0, 0))))
+    backup = guest.machine.role
+    assert isinstance(backup, Backup)
+    copying = backup.guest
+    late = m.MustCopy("g", 1, C, Position(1, 9), [(1, 1)], "", after=Position(1, 3))
+    assert guest.tell(MessageReceived(A, late)) == []
+    assert backup.guest is copying
+    guest.tell(MessageReceived(A, msgspec.structs.replace(late, after=Position(1, 9))))  # too old by now
+    assert backup.guest is not copying
 
 
 def test_a_copy_goes_range_by_range_with_what_was_ordered_meanwhile() -> None:

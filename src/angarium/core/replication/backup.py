@@ -111,13 +111,16 @@ class Backup:
         if due is None or now < due:
             return []
         self._hello_at = now
-        position, is_copying, avoid = self._local.handed, self._local.is_copying, None
+        is_copying, avoid = self._local.is_copying, None
         if is_copying:
             avoid = self.guest.give_up_host() if self.guest is not None else None
-            if self.guest is None or not self.guest.is_consistent:
-                position = NOWHERE
-        hello = Hello(self._configuration.group, self._configuration.epoch, position, is_copying, avoid)
+        hello = Hello(self._configuration.group, self._configuration.epoch, self._position(), is_copying, avoid)
         return [SendTo(self._primary, hello)]
+
+    def _position(self) -> Position:
+        """Where we are, as the primary is told."""
+        is_consistent = not self._local.is_copying or (self.guest is not None and self.guest.is_consistent)
+        return self._local.handed if is_consistent else NOWHERE
 
     def welcome(self, message: Welcome, *, now: float) -> list[Command]:
         self.is_welcome = True
@@ -130,6 +133,11 @@ class Backup:
     def must_copy(self, message: MustCopy, *, now: float) -> list[Command]:
         if self._me in self._configuration.in_sync:
             return []  # the configuration counts on what we have; the primary asks for one that does not
+        if message.after not in (None, self._local.handed, self._position()):
+            if self.guest is not None:
+                return []
+            self.is_welcome = False  # late, of what we had before: we may be counted on by now, and not know it yet
+            return self._hello(now)
         self._drop_inbox()
         self._asked = None
         self._is_missing = False

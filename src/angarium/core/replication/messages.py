@@ -113,6 +113,7 @@ class MustCopy(Message, frozen=True):
     start: Position
     history: list[tuple[int, int]]  # epoch, its first number: up to `start`
     reason: str
+    after: Position | None = None  # what you said that you have, which this answers
 
 
 class Stale(Message, frozen=True):

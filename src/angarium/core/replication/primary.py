@@ -328,8 +328,9 @@ class Primary:
         reason = f"what follows {position.epoch}/{position.number} {what}"
         epochs = self._local.history.epochs
         copy = MustCopy(
-            configuration.group, configuration.epoch, self.peers.host(peer.replica, avoid), last, list(epochs), reason
-        )
+            configuration.group, configuration.epoch, self.peers.host(peer.replica, avoid), last, list(epochs), reason,
+            position,
+        )  # fmt: skip
         commands: list[Command] = [SendTo(peer.replica, copy)]
         if peer.replica in configuration.in_sync:
             commands += self.peers.ask_shrink([peer.replica], now=now)
