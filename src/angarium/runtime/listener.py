@@ -43,7 +43,8 @@ class ListenerSettings:
     greeting_s_max: float = 10.0
     # A connection that we close has so long to take what was sent before; then it is cut.
     closing_s_max: float = 10.0
-    # A client whose host acknowledges nothing for so long, though it is asked, is gone: noticed within a third more.
+    # A client whose host acknowledges nothing for so long, though it is asked, is gone: noticed within a third more, or
+    # some seconds if this is less than 3.
     silence_s_max: float = 15.0
 
     def __post_init__(self) -> None:
